@@ -1,0 +1,21 @@
+//! Models as graphs: ONNX import, the layer IR, its rewrites, costs and segments, and the zoo.
+//!
+//! An ONNX file becomes a [`Model`] (batch symbolic where the file allows), a `Model` at one set of sizes becomes a
+//! [`Graph`] (our IR: one node a layer, every shape known), and a `Graph` is cut into [`Segment`]s. Nothing here runs a
+//! model, and nothing here knows a device.
+
+mod affine;
+mod ir;
+mod op;
+mod tensor;
+mod translate;
+mod wire;
+pub mod zoo;
+
+pub use ir::{Graph, Layer, Native, Value, ValueId};
+pub use op::{
+    Binary, Conv, Coordinates, Deconv, EinSum, Function, Interpolation, Layout, MatMul, Op, PadFill,
+    ReduceKind, ScatterKind, Stride, Unary, WeightLayout, Window,
+};
+pub use tensor::{DType, HostTensor, TensorError};
+pub use wire::{wire, wire_graph};
