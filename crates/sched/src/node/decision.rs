@@ -1,0 +1,166 @@
+//! Choices for a node, each with the reason a user can read.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use vocab::{Class, ModelId, PartitionId, RequestId, RunId, Span, Time};
+
+/// A choice and its reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decision {
+    /// What to do.
+    pub act: Act,
+    /// Why.
+    pub why: Why,
+}
+
+/// What to do, in the imperative.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Act {
+    /// Begin a run of these requests on a partition.
+    Start {
+        /// A number from [`super::NodeWorld::next_run`] on.
+        run: RunId,
+        /// The model of all the requests.
+        model: ModelId,
+        /// Where.
+        partition: PartitionId,
+        /// The batch, in row order.
+        requests: Vec<RequestId>,
+        /// When it may begin; the driver refuses it outside.
+        window: Window,
+    },
+    /// Stop a run at its next segment edge and keep its state.
+    Park {
+        /// The run.
+        run: RunId,
+    },
+    /// Go on with a parked run where it stopped.
+    Resume {
+        /// The run.
+        run: RunId,
+    },
+    /// Stop a run at its next segment edge and forget it.
+    Abandon {
+        /// The run.
+        run: RunId,
+    },
+    /// Refuse a waiting request.
+    Reject {
+        /// The request.
+        request: RequestId,
+    },
+    /// Tell the client that its deadline has passed.
+    Expire {
+        /// The request.
+        request: RequestId,
+    },
+}
+
+/// The earliest and latest time at which an action may begin (Clockwork, OSDI 2020).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Window {
+    /// Not before.
+    pub earliest: Time,
+    /// Not after.
+    pub latest: Time,
+}
+
+impl Window {
+    /// From `now` on, for ever.
+    #[must_use]
+    pub const fn from(now: Time) -> Self {
+        Self { earliest: now, latest: Time::FOREVER }
+    }
+}
+
+/// Why something was decided. `Display` is a sentence for people, [`Why::label`] a word for metrics.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Why {
+    /// It had waited longest.
+    Oldest,
+    /// Its deadline came first.
+    EarliestDeadline,
+    /// It was its model's turn.
+    RoundRobin,
+    /// It was the most urgent work that fits.
+    MostUrgent {
+        /// Class after ageing.
+        class: Class,
+    },
+    /// A model used up its time slice and others wait.
+    SliceUsed {
+        /// The slice.
+        slice: Span,
+    },
+    /// Work of a higher class waits.
+    Preempted {
+        /// The request it makes room for.
+        by: RequestId,
+        /// That request's class.
+        class: Class,
+    },
+    /// Even if begun at its latest chance it could not be answered in time.
+    CannotMeet {
+        /// Believed time until its answer, work ahead included.
+        needs: Span,
+        /// Time left until its deadline.
+        left: Span,
+    },
+    /// Its model's queue is full.
+    QueueFull {
+        /// The bound.
+        limit: u32,
+    },
+    /// Its model is not, or no longer, served.
+    NoModel {
+        /// The model.
+        model: ModelId,
+    },
+    /// Its deadline passed.
+    DeadlinePassed {
+        /// Time since its arrival.
+        waited: Span,
+    },
+    /// Nobody waits for the run's answers any more.
+    NobodyWaits,
+}
+
+impl Why {
+    /// One word, stable, for metrics labels.
+    #[must_use]
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::Oldest => "oldest",
+            Self::EarliestDeadline => "earliest_deadline",
+            Self::RoundRobin => "round_robin",
+            Self::MostUrgent { .. } => "most_urgent",
+            Self::SliceUsed { .. } => "slice_used",
+            Self::Preempted { .. } => "preempted",
+            Self::CannotMeet { .. } => "cannot_meet_deadline",
+            Self::QueueFull { .. } => "queue_full",
+            Self::NoModel { .. } => "no_model",
+            Self::DeadlinePassed { .. } => "deadline_passed",
+            Self::NobodyWaits => "nobody_waits",
+        }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Oldest => f.write_str("it had waited longest"),
+            Self::EarliestDeadline => f.write_str("its deadline came first"),
+            Self::RoundRobin => f.write_str("it was its model's turn"),
+            Self::MostUrgent { class } => write!(f, "it was the most urgent work ({class} after ageing)"),
+            Self::SliceUsed { slice } => write!(f, "its model used its slice of {slice} and others wait"),
+            Self::Preempted { by, class } => write!(f, "{by} of {class} waits"),
+            Self::CannotMeet { needs, left } => {
+                write!(f, "its answer needs {needs} with the work ahead of it, its deadline leaves {left}")
+            }
+            Self::QueueFull { limit } => write!(f, "{limit} requests wait for this model already"),
+            Self::NoModel { model } => write!(f, "model {model} is not served"),
+            Self::DeadlinePassed { waited } => write!(f, "its deadline passed {waited} after its arrival"),
+            Self::NobodyWaits => f.write_str("nobody waits for its answers any more"),
+        }
+    }
+}

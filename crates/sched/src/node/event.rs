@@ -1,0 +1,103 @@
+//! Facts about a node.
+
+use super::BucketCost;
+use serde::{Deserialize, Serialize};
+use vocab::{Class, ModelId, PartitionId, Request, RequestId, RunId, Span};
+
+/// A fact about the node, in the past tense.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Event {
+    /// A partition can take runs.
+    PartitionAdded {
+        /// The partition.
+        partition: PartitionId,
+        /// Its name for people.
+        name: String,
+    },
+    /// A model can be asked on every partition.
+    ModelAdded {
+        /// What scheduling needs to know of it.
+        spec: ModelSpec,
+    },
+    /// A model takes no new requests; those waiting are rejected, those running finish.
+    ModelRemoved {
+        /// The model.
+        model: ModelId,
+    },
+    /// A request arrived.
+    RequestArrived {
+        /// The request.
+        request: Request,
+    },
+    /// The client of a request left.
+    RequestCancelled {
+        /// The request.
+        request: RequestId,
+    },
+    /// A run's first segment was launched.
+    RunStarted {
+        /// The run.
+        run: RunId,
+    },
+    /// A run stopped at a segment edge with its state kept, as ordered.
+    RunParked {
+        /// The run.
+        run: RunId,
+        /// The segment it will go on with.
+        next_segment: u32,
+        /// Device time of each segment since it last started.
+        segments: Vec<Span>,
+    },
+    /// A parked run goes on.
+    RunResumed {
+        /// The run.
+        run: RunId,
+    },
+    /// A run finished; its requests are answered.
+    RunFinished {
+        /// The run.
+        run: RunId,
+        /// Device time of each segment since it last started.
+        segments: Vec<Span>,
+    },
+    /// A run was given up, as ordered.
+    RunAbandoned {
+        /// The run.
+        run: RunId,
+    },
+    /// A run was not begun because its window had closed; its requests wait again.
+    RunRefused {
+        /// The run.
+        run: RunId,
+    },
+    /// The device or the model failed; the run's requests failed.
+    RunFailed {
+        /// The run.
+        run: RunId,
+        /// What failed.
+        why: String,
+    },
+    /// A timer fired; nothing else happened.
+    Woke,
+}
+
+/// What scheduling needs to know of a model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelSpec {
+    /// Its number.
+    pub id: ModelId,
+    /// Its name for people.
+    pub name: String,
+    /// Class of requests that name none.
+    pub class: Class,
+    /// Most rows in one run; at least 1.
+    pub batch_max: u32,
+    /// A batch that is not full may wait this long for more rows.
+    #[serde(default)]
+    pub queue_delay: Span,
+    /// Most requests that may wait; 0 is no bound beyond the driver's own.
+    #[serde(default)]
+    pub queue_max: u32,
+    /// Believed cost by batch bucket, ascending; at least one.
+    pub costs: Vec<BucketCost>,
+}

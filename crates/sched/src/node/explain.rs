@@ -1,0 +1,149 @@
+//! Why a request waited, was refused, or was stopped for others: its story, read out of the journal's turns.
+
+use super::{Act, Decision, Event, NodeWorld, Run};
+use crate::World;
+use crate::journal::Record;
+use std::fmt::Write;
+use vocab::{PartitionId, RequestId, RunId, Time};
+
+/// Tells `request`'s story from the turns of a journal, one line an incident; `None` when it never arrived.
+pub fn explain(
+    turns: impl IntoIterator<Item = Record<Event, Decision>>,
+    request: RequestId,
+) -> Option<String> {
+    let mut world = NodeWorld::new();
+    let mut story = Story::new(request);
+    for record in turns {
+        for event in &record.events {
+            story.before(record.now, &world, event);
+            world.apply(record.now, event);
+            story.after(record.now, &world, event);
+        }
+        let _ = world.forced(record.now);
+        for decision in &record.decisions {
+            story.decided(record.now, &world, decision);
+            // The journal holds only accepted decisions, so this is accepted again.
+            let _ = world.admit(record.now, decision);
+        }
+        story.waiting(record.now, &world);
+    }
+    story.finish()
+}
+
+struct Story {
+    request: RequestId,
+    arrival: Option<Time>,
+    run: Option<RunId>,
+    latest_wait: String,
+    text: String,
+}
+
+impl Story {
+    const fn new(request: RequestId) -> Self {
+        Self { request, arrival: None, run: None, latest_wait: String::new(), text: String::new() }
+    }
+
+    fn line(&mut self, now: Time, text: &str) {
+        let at = now.since(self.arrival.unwrap_or(now));
+        writeln!(self.text, "{:>12}  {text}", format!("+{at}")).expect("writing to a string succeeds");
+    }
+
+    fn before(&mut self, now: Time, world: &NodeWorld, event: &Event) {
+        let ours = |run: &RunId| Some(*run) == self.run;
+        match event {
+            Event::RunFinished { run, .. } if ours(run) => {
+                let left = if world.request(self.request).is_some() { "answered" } else { "finished without it" };
+                self.line(now, &format!("{run} finished: {left}"));
+                self.run = None;
+            }
+            Event::RunFailed { run, why } if ours(run) => {
+                self.line(now, &format!("{run} failed: {why}"));
+                self.run = None;
+            }
+            Event::RunAbandoned { run } if ours(run) => {
+                self.line(now, &format!("{run} was given up"));
+                self.run = None;
+            }
+            Event::RunRefused { run } if ours(run) => {
+                self.line(now, &format!("{run} missed its window on the device; the request waits again"));
+                self.run = None;
+            }
+            Event::RequestCancelled { request } if *request == self.request => {
+                self.line(now, "the client left");
+            }
+            _ => {}
+        }
+    }
+
+    fn after(&mut self, now: Time, world: &NodeWorld, event: &Event) {
+        let ours = |run: &RunId| Some(*run) == self.run;
+        match event {
+            Event::RequestArrived { request } if request.id == self.request => {
+                self.arrival = Some(now);
+                let model = world.model(request.model).map_or("an unknown model", |spec| spec.name.as_str());
+                let due = request.deadline.map_or("no deadline".into(), |at| format!("due in {}", at.since(now)));
+                let rows = request.rows;
+                self.line(now, &format!("arrived for {model}: {}, {rows} row(s), {due}", request.class));
+            }
+            Event::RunStarted { run } if ours(run) => self.line(now, &format!("{run} began on the device")),
+            Event::RunParked { run, next_segment, .. } if ours(run) => {
+                self.line(now, &format!("{run} parked before segment {next_segment}"));
+            }
+            Event::RunResumed { run } if ours(run) => self.line(now, &format!("{run} goes on")),
+            _ => {}
+        }
+    }
+
+    fn decided(&mut self, now: Time, world: &NodeWorld, decision: &Decision) {
+        let why = &decision.why;
+        match &decision.act {
+            Act::Start { run, partition, requests, .. } if requests.contains(&self.request) => {
+                self.run = Some(*run);
+                let place = name(world, *partition);
+                let others = requests.len() - 1;
+                self.line(now, &format!("chosen for {run} on {place} with {others} other(s): {why}"));
+            }
+            Act::Park { run } if Some(*run) == self.run => self.line(now, &format!("{run} asked to park: {why}")),
+            Act::Resume { run } if Some(*run) == self.run => self.line(now, &format!("{run} resumed: {why}")),
+            Act::Abandon { run } if Some(*run) == self.run => self.line(now, &format!("{run} given up: {why}")),
+            Act::Reject { request } if *request == self.request => self.line(now, &format!("rejected: {why}")),
+            Act::Expire { request } if *request == self.request => {
+                let what = if self.run.is_some() { "late" } else { "dropped" };
+                self.line(now, &format!("{what}: {why}"));
+            }
+            _ => {}
+        }
+    }
+
+    /// What it waits for, said once a change.
+    fn waiting(&mut self, now: Time, world: &NodeWorld) {
+        if self.arrival.is_none() || world.request(self.request).is_none() {
+            return;
+        }
+        let parked = self.run.and_then(|run| world.run(run)).is_some_and(|run| !run.occupies());
+        if self.run.is_some() && !parked {
+            self.latest_wait.clear();
+            return;
+        }
+        let holder = |(partition, run): (PartitionId, Option<&Run>)| match run {
+            None => format!("{} is idle", name(world, partition)),
+            Some(run) => {
+                let model = world.model(run.model).map_or("?", |spec| spec.name.as_str());
+                format!("{} runs {} of {model} ({})", name(world, partition), run.id, run.class)
+            }
+        };
+        let wait = world.partitions().map(holder).collect::<Vec<_>>().join(", ");
+        if wait != self.latest_wait {
+            self.line(now, &format!("waits: {wait}"));
+            self.latest_wait = wait;
+        }
+    }
+
+    fn finish(self) -> Option<String> {
+        self.arrival.is_some().then_some(self.text)
+    }
+}
+
+fn name(world: &NodeWorld, partition: PartitionId) -> String {
+    world.partition_name(partition).map_or_else(|| partition.to_string(), str::to_owned)
+}

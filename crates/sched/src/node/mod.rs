@@ -1,0 +1,22 @@
+//! Scheduling on one node: requests of several models share the partitions of its devices.
+
+mod cost;
+mod decision;
+mod event;
+mod explain;
+pub mod policy;
+mod queue;
+mod run;
+pub mod timeline;
+mod world;
+
+pub use cost::{BucketCost, Costs};
+pub use decision::{Act, Decision, Why, Window};
+pub use event::{Event, ModelSpec};
+pub use explain::explain;
+pub use queue::Queue;
+pub use run::{Run, RunState};
+pub use world::{Ends, NodeWorld, Refusal, Waiting};
+
+#[cfg(test)]
+mod tests;

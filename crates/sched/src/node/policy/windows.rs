@@ -1,0 +1,303 @@
+//! Windows of admissible start, strict classes, preemption at segment edges.
+//!
+//! Every action has an earliest start (its batch is full, or has waited long enough for more rows) and a latest start
+//! (the most pressing deadline of its batch less what it is believed to cost), after Clockwork (OSDI 2020). A request
+//! whose latest start has passed, or that cannot be reached in time behind the work ahead of it, is refused at once.
+//! Stricter classes go first and stop running work of looser ones at its next segment edge; waiting promotes.
+
+use super::batch::rows_max;
+use crate::Policy;
+use crate::node::{Act, Decision, ModelSpec, NodeWorld, Run, Why, Window};
+use std::collections::BTreeSet;
+use vocab::{Class, ModelId, PartitionId, Request, RequestId, RunId, Span, Time};
+
+/// Windows of admissible start.
+#[derive(Clone, Debug)]
+pub struct Windows {
+    ageing: Span,
+    seen: RequestId,
+}
+
+/// The most urgent waiting request of a model, and when it may start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Head {
+    class: Class,
+    latest: Time,
+    id: RequestId,
+    model: ModelId,
+    earliest: Time,
+}
+
+impl Windows {
+    /// A request gains one class for each `ageing` it has waited; zero means never.
+    #[must_use]
+    pub const fn new(ageing: Span) -> Self {
+        Self { ageing, seen: RequestId(0) }
+    }
+
+    fn aged(&self, class: Class, waited: Span) -> Class {
+        let levels = waited.ns().checked_div(self.ageing.ns()).unwrap_or(0);
+        class.promoted(u32::try_from(levels).unwrap_or(u32::MAX))
+    }
+
+    fn class_of(&self, now: Time, request: &Request) -> Class {
+        self.aged(request.class, now.since(request.arrival))
+    }
+
+    /// A run keeps the class it had aged to when it last began: it cannot be stopped by those it has outwaited.
+    fn class_of_run(&self, run: &Run) -> Class {
+        self.aged(run.class, run.waited)
+    }
+
+    /// The most urgent request of `spec` that is not `refused`: the first by class and deadline, or an aged older one.
+    fn head(
+        &self,
+        now: Time,
+        world: &NodeWorld,
+        spec: &ModelSpec,
+        refused: &BTreeSet<RequestId>,
+    ) -> Option<Head> {
+        let queue = world.queue(spec.id);
+        let urgent = queue.by_urgency().find(|id| !refused.contains(id))?;
+        let oldest = queue.by_arrival().find(|id| !refused.contains(id))?;
+        let costs = world.costs(spec.id);
+        let full = queue.rows() >= u64::from(spec.batch_max);
+        let head = |id: RequestId| {
+            let request = world.request(id)?;
+            let latest = request.deadline.map_or(Time::FOREVER, |at| at.before(costs.of(request.rows)));
+            let earliest = if full { now } else { (request.arrival + spec.queue_delay).min(latest) };
+            Some(Head { class: self.class_of(now, request), latest, id, model: spec.id, earliest })
+        };
+        if urgent == oldest { head(urgent) } else { head(urgent).min(head(oldest)) }
+    }
+
+    /// Refusals: requests past their latest start, and new ones that the work ahead of them makes too late.
+    fn refuse(&mut self, now: Time, world: &NodeWorld) -> Vec<Decision> {
+        let mut decisions = Vec::new();
+        for spec in world.models() {
+            let costs = world.costs(spec.id);
+            for (deadline, id) in world.queue(spec.id).by_deadline() {
+                // Costs grow with rows, so the smallest bucket bounds how far to look.
+                if deadline >= now + costs.of(spec.batch_max) {
+                    break;
+                }
+                let needs = costs.of(world.request(id).map_or(1, |request| request.rows));
+                let left = deadline.since(now);
+                if needs > left {
+                    let why = Why::CannotMeet { needs, left };
+                    decisions.push(Decision { act: Act::Reject { request: id }, why });
+                }
+            }
+        }
+        let first_new = self.seen;
+        let (mut has_new, mut has_deadline) = (false, false);
+        for request in world.waiting_from(first_new) {
+            self.seen = RequestId(request.id.0 + 1);
+            has_new = true;
+            has_deadline |= request.deadline.is_some();
+        }
+        if has_new && has_deadline {
+            decisions.extend(out_of_reach(now, world, first_new));
+        }
+        decisions
+    }
+
+    /// What an idle partition does next: a parked run of its own, or the most urgent waiting work.
+    fn occupy(&self, now: Time, world: &NodeWorld, partition: PartitionId, plan: &mut Plan) {
+        let head = plan.heads.iter().copied().filter(|head| head.earliest <= now).min();
+        let urgency = |run: &Run| {
+            let waited = match run.state {
+                crate::node::RunState::Parked { since } => run.waited + now.since(since),
+                _ => run.waited,
+            };
+            let latest = run.deadline.map_or(Time::FOREVER, |at| at.before(world.remaining(now, run)));
+            (self.aged(run.class, waited), latest, run.requests[0])
+        };
+        let parked = world.parked().filter(|run| run.partition == partition).min_by_key(|run| urgency(run));
+        if let Some(run) = parked
+            && head.is_none_or(|head| urgency(run) <= (head.class, head.latest, head.id))
+        {
+            let why = Why::MostUrgent { class: urgency(run).0 };
+            plan.decisions.push(Decision { act: Act::Resume { run: run.id }, why });
+            return;
+        }
+        let Some(head) = head else { return };
+        plan.heads.retain(|other| other.model != head.model);
+        let (requests, rows, deadline) = self.batch(now, world, &head, plan);
+        let latest = deadline.map_or(Time::FOREVER, |at| at.before(world.costs(head.model).of(rows)));
+        let window = Window { earliest: now, latest: latest.max(now) };
+        let run = plan.next_run;
+        plan.next_run = RunId(run.0 + 1);
+        plan.started.extend(&requests);
+        let act = Act::Start { run, model: head.model, partition, requests, window };
+        plan.decisions.push(Decision { act, why: Why::MostUrgent { class: head.class } });
+        if let Some(next) = world.model(head.model).and_then(|spec| self.head(now, world, spec, &plan.started)) {
+            plan.heads.push(next);
+        }
+    }
+
+    /// The batch around `head`: as many rows as keep its deadline and let the other heads of its class or stricter
+    /// begin in time; room left in the bucket is given to anyone of the same model.
+    fn batch(
+        &self,
+        now: Time,
+        world: &NodeWorld,
+        head: &Head,
+        plan: &Plan,
+    ) -> (Vec<RequestId>, u32, Option<Time>) {
+        let costs = world.costs(head.model);
+        let rivals = plan.heads.iter().filter(|other| other.class <= head.class);
+        let rival_latest = rivals.map(|other| other.latest).filter(|latest| *latest >= now).min();
+        let mut requests = vec![head.id];
+        let first = world.request(head.id).expect("a head waits");
+        let (mut rows, mut deadline) = (first.rows, first.deadline);
+        for id in world.queue(head.model).by_urgency() {
+            if id == head.id || plan.started.contains(&id) {
+                continue;
+            }
+            let request = world.request(id).expect("a queued request has not ended");
+            let grown = rows.saturating_add(request.rows);
+            if grown > rows_max(world, head.model) {
+                break;
+            }
+            let due = deadline.into_iter().chain(request.deadline).min();
+            if costs.bucket_rows(grown) > costs.bucket_rows(rows) {
+                let finish = now + costs.of(grown);
+                let in_time = due.is_none_or(|due| finish <= due);
+                let rivals_start = rival_latest.is_none_or(|latest| finish <= latest);
+                if !in_time || !rivals_start || self.class_of(now, request) > head.class {
+                    break;
+                }
+            } else if due != deadline && due.is_some_and(|due| now + costs.of(grown) > due) {
+                continue;
+            }
+            requests.push(id);
+            (rows, deadline) = (grown, due);
+        }
+        (requests, rows, deadline)
+    }
+
+    /// Parks running work of looser classes for heads that found no partition, loosest first.
+    fn preempt(&self, world: &NodeWorld, now: Time, plan: &mut Plan) {
+        let mut waiting: Vec<Head> = plan.heads.iter().copied().filter(|head| head.earliest <= now).collect();
+        if waiting.is_empty() {
+            return;
+        }
+        waiting.sort_unstable();
+        let coming = world.runs().filter(|run| {
+            matches!(
+                run.state,
+                crate::node::RunState::Parking { .. } | crate::node::RunState::Abandoning { held: true }
+            )
+        });
+        // Partitions already being freed serve the first heads.
+        let served = coming.count();
+        let mut victims: Vec<(Class, RunId)> = world
+            .runs()
+            .filter(|run| matches!(run.state, crate::node::RunState::Running { .. }))
+            .map(|run| (self.class_of_run(run), run.id))
+            .collect();
+        victims.sort_unstable();
+        for head in waiting.into_iter().skip(served) {
+            let Some((class, run)) = victims.pop() else { break };
+            if class <= head.class {
+                break;
+            }
+            let why = Why::Preempted { by: head.id, class: head.class };
+            plan.decisions.push(Decision { act: Act::Park { run }, why });
+        }
+    }
+}
+
+/// A turn's decisions in the making.
+struct Plan {
+    decisions: Vec<Decision>,
+    heads: Vec<Head>,
+    started: BTreeSet<RequestId>,
+    next_run: RunId,
+}
+
+impl Policy<NodeWorld> for Windows {
+    fn name(&self) -> &'static str {
+        "windows"
+    }
+
+    fn decide(&mut self, now: Time, world: &NodeWorld) -> Vec<Decision> {
+        let decisions = self.refuse(now, world);
+        let refused = |decision: &Decision| match decision.act {
+            Act::Reject { request } => Some(request),
+            _ => None,
+        };
+        let gone: BTreeSet<RequestId> = decisions.iter().filter_map(refused).collect();
+        let heads = world.models().filter_map(|spec| self.head(now, world, spec, &gone)).collect();
+        let mut plan = Plan { decisions, heads, started: gone, next_run: world.next_run() };
+        for partition in world.idle() {
+            self.occupy(now, world, partition, &mut plan);
+        }
+        self.preempt(world, now, &mut plan);
+        plan.decisions
+    }
+
+    fn wake(&self, now: Time, world: &NodeWorld) -> Option<Time> {
+        let refusal = |spec: &ModelSpec| {
+            let (deadline, _) = world.queue(spec.id).by_deadline().next()?;
+            let alone = world.costs(spec.id).of(1);
+            Some(deadline.before(alone) + Span::from_ns(1))
+        };
+        let fuller = |spec: &ModelSpec| {
+            let oldest = world.queue(spec.id).by_arrival().next()?;
+            let earliest = world.request(oldest)?.arrival + spec.queue_delay;
+            (spec.queue_delay > Span::ZERO && earliest > now).then_some(earliest)
+        };
+        let wakes = world.models().flat_map(|spec| [refusal(spec), fuller(spec)]);
+        wakes.flatten().filter(|at| *at > now).min()
+    }
+}
+
+/// Requests numbered `first_new` and later that cannot be answered in time even if all work ahead of them ran in its
+/// most efficient batches: an optimistic bound, so nobody is refused who could have been served.
+fn out_of_reach(now: Time, world: &NodeWorld, first_new: RequestId) -> Vec<Decision> {
+    let partitions = (world.partitions().count() as u64).max(1);
+    let mut ahead = Span::ZERO;
+    let mut decisions = Vec::new();
+    let mut line: Vec<(Class, Time, RequestId, u32, ModelId)> = Vec::with_capacity(world.waiting_len());
+    for spec in world.models() {
+        let entries = world.queue(spec.id).by_urgency_with_rows();
+        line.extend(entries.map(|(class, deadline, id, rows)| (class, deadline, id, rows, spec.id)));
+    }
+    line.sort_unstable();
+    let per_row: std::collections::BTreeMap<ModelId, Span> =
+        world.models().map(|spec| (spec.id, row_cost(world, spec.id))).collect();
+    for (class, deadline, id, rows, model) in line {
+        let costs = world.costs(model);
+        if id >= first_new && deadline < Time::FOREVER {
+            let needs = blocked(now, world, class) + ahead.scale(1, partitions) + costs.of(rows);
+            let left = deadline.since(now);
+            // Past its latest start even alone: refused by the caller already.
+            if needs > left && costs.of(rows) <= left {
+                let why = Why::CannotMeet { needs, left };
+                decisions.push(Decision { act: Act::Reject { request: id }, why });
+                continue;
+            }
+        }
+        ahead += per_row[&model] * u64::from(rows);
+    }
+    decisions
+}
+
+/// Time until some partition is free of runs that `class` may not stop.
+fn blocked(now: Time, world: &NodeWorld, class: Class) -> Span {
+    let until = |holder: Option<&Run>| match holder {
+        Some(run) if run.class <= class => world.remaining(now, run),
+        _ => Span::ZERO,
+    };
+    world.partitions().map(|(_, holder)| until(holder)).min().unwrap_or(Span::ZERO)
+}
+
+/// Device time of one row in the model's most efficient batch.
+fn row_cost(world: &NodeWorld, model: ModelId) -> Span {
+    let costs = world.costs(model);
+    let limit = rows_max(world, model);
+    let sizes = costs.bucket_sizes().filter(|rows| *rows <= limit);
+    sizes.map(|rows| costs.of(rows).scale(1, u64::from(rows.max(1)))).min().unwrap_or(costs.of(1))
+}

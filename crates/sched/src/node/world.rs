@@ -1,0 +1,641 @@
+//! The node's world: models, requests, runs and partitions, with the bookkeeping every policy relies on.
+//!
+//! Invariants ([`NodeWorld::check`]): a waiting request is in exactly its model's queue; a partition is held by at most
+//! one run, and that run names it; every request has exactly one end.
+
+use super::{Act, Costs, Decision, Event, ModelSpec, Queue, Run, RunState, Why, Window};
+use crate::World;
+use std::collections::BTreeMap;
+use vocab::{Class, ModelId, PartitionId, Request, RequestId, RunId, Span, Time};
+
+/// Everything known about the node.
+#[derive(Clone, Debug, Default)]
+pub struct NodeWorld {
+    models: BTreeMap<ModelId, Model>,
+    partitions: BTreeMap<PartitionId, Partition>,
+    requests: BTreeMap<RequestId, Live>,
+    runs: BTreeMap<RunId, Run>,
+    deadlines: std::collections::BTreeSet<(Time, RequestId)>,
+    refused_at_arrival: Vec<(RequestId, Why)>,
+    next_run: RunId,
+    ends: Ends,
+}
+
+#[derive(Clone, Debug)]
+struct Model {
+    spec: ModelSpec,
+    costs: Costs,
+    queue: Queue,
+    served: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Partition {
+    name: String,
+    holder: Option<RunId>,
+}
+
+#[derive(Clone, Debug)]
+struct Live {
+    request: Request,
+    place: Place,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// In its model's queue.
+    Waiting,
+    /// In this run.
+    In(RunId),
+    /// Refused on arrival; its rejection is about to be decided.
+    AtTheDoor,
+}
+
+/// A waiting request with what a policy needs about it.
+#[derive(Clone, Copy, Debug)]
+pub struct Waiting<'w> {
+    /// The request.
+    pub request: &'w Request,
+    /// Believed device time of a run of this request alone.
+    pub alone: Span,
+}
+
+/// How many requests have ended, by how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ends {
+    /// Answered in time.
+    pub done: u64,
+    /// Deadline passed while running.
+    pub late: u64,
+    /// Refused before running.
+    pub rejected: u64,
+    /// Deadline passed while waiting.
+    pub dropped: u64,
+    /// The client left.
+    pub cancelled: u64,
+    /// The device or the model failed.
+    pub failed: u64,
+}
+
+/// Why the world refused a decision.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// No such partition.
+    #[error("there is no partition {0}")]
+    NoPartition(PartitionId),
+    /// No such model, or it is not served.
+    #[error("model {0} is not served")]
+    NoModel(ModelId),
+    /// No such request, or it has ended.
+    #[error("there is no request {0}, or it has ended")]
+    NoRequest(RequestId),
+    /// No such run, or it has ended.
+    #[error("there is no run {0}, or it has ended")]
+    NoRun(RunId),
+    /// The partition is held by another run.
+    #[error("partition {partition} is held by {holder}")]
+    Busy {
+        /// The partition.
+        partition: PartitionId,
+        /// Who holds it.
+        holder: RunId,
+    },
+    /// The request does not wait.
+    #[error("{0} does not wait")]
+    NotWaiting(RequestId),
+    /// The request is for another model.
+    #[error("{request} is for model {wants}")]
+    WrongModel {
+        /// The request.
+        request: RequestId,
+        /// What it asks for.
+        wants: ModelId,
+    },
+    /// More rows than a run may have.
+    #[error("{rows} rows are more than the model's {batch_max}")]
+    TooManyRows {
+        /// Rows of the batch.
+        rows: u32,
+        /// The model's bound.
+        batch_max: u32,
+    },
+    /// A run of no request, or one request twice.
+    #[error("a run needs requests, each once")]
+    BadBatch,
+    /// The run number is taken.
+    #[error("run number {0} is taken")]
+    RunNumber(RunId),
+    /// The window closes before it opens, or has closed.
+    #[error("the window has closed")]
+    Window,
+    /// The run is in another state than the decision needs.
+    #[error("{run} cannot do that in state {state:?}")]
+    State {
+        /// The run.
+        run: RunId,
+        /// Its state.
+        state: RunState,
+    },
+    /// The request's deadline has not passed.
+    #[error("the deadline of {0} has not passed")]
+    NotDue(RequestId),
+}
+
+impl NodeWorld {
+    /// An empty node.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Models that are served, by id.
+    pub fn models(&self) -> impl Iterator<Item = &ModelSpec> {
+        self.models.values().filter(|model| model.served).map(|model| &model.spec)
+    }
+
+    /// One model, served or not.
+    #[must_use]
+    pub fn model(&self, id: ModelId) -> Option<&ModelSpec> {
+        self.models.get(&id).map(|model| &model.spec)
+    }
+
+    /// Requests that wait for `model`.
+    ///
+    /// # Panics
+    /// When the model was never added.
+    #[must_use]
+    pub fn queue(&self, model: ModelId) -> &Queue {
+        &self.models.get(&model).expect("a policy asks for models it was shown").queue
+    }
+
+    /// Believed costs of `model`.
+    ///
+    /// # Panics
+    /// When the model was never added.
+    #[must_use]
+    pub fn costs(&self, model: ModelId) -> &Costs {
+        &self.models.get(&model).expect("a policy asks for models it was shown").costs
+    }
+
+    /// A request that has not ended.
+    #[must_use]
+    pub fn request(&self, id: RequestId) -> Option<&Request> {
+        self.requests.get(&id).map(|live| &live.request)
+    }
+
+    /// Waiting requests numbered `from` and later, oldest first: what arrived since a policy last looked.
+    pub fn waiting_from(&self, from: RequestId) -> impl Iterator<Item = &Request> {
+        let waits = |live: &&Live| live.place == Place::Waiting;
+        self.requests.range(from..).map(|(_, live)| live).filter(waits).map(|live| &live.request)
+    }
+
+    /// Partitions, by id, each with the run that holds it.
+    pub fn partitions(&self) -> impl Iterator<Item = (PartitionId, Option<&Run>)> {
+        self.partitions.iter().map(|(id, partition)| (*id, partition.holder.map(|run| &self.runs[&run])))
+    }
+
+    /// Partitions no run holds, by id.
+    pub fn idle(&self) -> impl Iterator<Item = PartitionId> + '_ {
+        self.partitions.iter().filter(|(_, partition)| partition.holder.is_none()).map(|(id, _)| *id)
+    }
+
+    /// A partition's name for people.
+    #[must_use]
+    pub fn partition_name(&self, id: PartitionId) -> Option<&str> {
+        self.partitions.get(&id).map(|partition| partition.name.as_str())
+    }
+
+    /// Runs that have not ended, by id.
+    pub fn runs(&self) -> impl Iterator<Item = &Run> {
+        self.runs.values()
+    }
+
+    /// Runs that are parked, by id.
+    pub fn parked(&self) -> impl Iterator<Item = &Run> {
+        self.runs.values().filter(|run| matches!(run.state, RunState::Parked { .. }))
+    }
+
+    /// One run that has not ended.
+    #[must_use]
+    pub fn run(&self, id: RunId) -> Option<&Run> {
+        self.runs.get(&id)
+    }
+
+    /// The first unused run number; a policy that starts several runs in one turn counts on from it.
+    #[must_use]
+    pub const fn next_run(&self) -> RunId {
+        self.next_run
+    }
+
+    /// Requests that wait, all models together.
+    #[must_use]
+    pub fn waiting_len(&self) -> usize {
+        self.models.values().map(|model| model.queue.len()).sum()
+    }
+
+    /// How requests have ended so far.
+    #[must_use]
+    pub const fn ends(&self) -> &Ends {
+        &self.ends
+    }
+
+    /// Believed device time that `run` still needs, from `now` on.
+    #[must_use]
+    pub fn remaining(&self, now: Time, run: &Run) -> Span {
+        let left = self.costs(run.model).from_segment(run.rows, run.next_segment);
+        run.running_since().map_or(left, |since| left - now.since(since))
+    }
+
+    /// Asserts every invariant; simulations and tests call it after each turn.
+    ///
+    /// # Panics
+    /// When bookkeeping is broken, which is a bug of this file.
+    pub fn check(&self) {
+        for (id, live) in &self.requests {
+            assert_eq!(*id, live.request.id);
+            match live.place {
+                Place::Waiting => {
+                    assert!(self.queue(live.request.model).by_arrival().any(|waiting| waiting == *id));
+                }
+                Place::In(run) => assert!(self.runs[&run].requests.contains(id), "{run} holds {id}"),
+                Place::AtTheDoor => {}
+            }
+        }
+        let waiting = self.requests.values().filter(|live| live.place == Place::Waiting).count();
+        assert_eq!(waiting, self.waiting_len(), "queues hold exactly the waiting requests");
+        for (id, partition) in &self.partitions {
+            let holders: Vec<RunId> = self
+                .runs
+                .values()
+                .filter(|run| run.partition == *id && run.occupies())
+                .map(|run| run.id)
+                .collect();
+            assert_eq!(partition.holder.into_iter().collect::<Vec<_>>(), holders, "partition {id}");
+        }
+        for run in self.runs.values() {
+            let wanted = run
+                .requests
+                .iter()
+                .filter(|id| self.requests.get(id).is_some_and(|live| live.place == Place::In(run.id)))
+                .count();
+            assert_eq!(wanted, run.wanted as usize, "{}", run.id);
+        }
+    }
+}
+
+impl World for NodeWorld {
+    type Event = Event;
+    type Decision = Decision;
+    type Refusal = Refusal;
+
+    fn apply(&mut self, now: Time, event: &Event) {
+        match event {
+            Event::PartitionAdded { partition, name } => {
+                self.partitions.insert(*partition, Partition { name: name.clone(), holder: None });
+            }
+            Event::ModelAdded { spec } => self.add_model(spec),
+            Event::ModelRemoved { model } => self.remove_model(*model),
+            Event::RequestArrived { request } => self.arrive(request),
+            Event::RequestCancelled { request } => {
+                if self.end_request(*request) {
+                    self.ends.cancelled += 1;
+                }
+            }
+            Event::RunStarted { run } | Event::RunResumed { run } => self.on_running(now, *run),
+            Event::RunParked { run, next_segment, segments } => {
+                self.on_parked(now, *run, *next_segment, segments);
+            }
+            Event::RunFinished { run, segments } => self.on_finished(*run, segments),
+            Event::RunAbandoned { run } => self.on_over(*run, |ends| &mut ends.cancelled),
+            Event::RunFailed { run, .. } => self.on_over(*run, |ends| &mut ends.failed),
+            Event::RunRefused { run } => self.on_refused(*run),
+            Event::Woke => {}
+        }
+    }
+
+    fn forced(&mut self, now: Time) -> Vec<Decision> {
+        let mut decisions: Vec<Decision> = std::mem::take(&mut self.refused_at_arrival)
+            .into_iter()
+            .filter(|(request, _)| self.requests.contains_key(request))
+            .map(|(request, why)| Decision { act: Act::Reject { request }, why })
+            .collect();
+        for (_, id) in self.deadlines.range(..=(now, RequestId(u64::MAX))) {
+            let waited = now.since(self.requests[id].request.arrival);
+            let why = Why::DeadlinePassed { waited };
+            decisions.push(Decision { act: Act::Expire { request: *id }, why });
+        }
+        decisions.extend(self.unwanted_after(&decisions));
+        decisions
+    }
+
+    fn admit(&mut self, now: Time, decision: &Decision) -> Result<(), Refusal> {
+        match &decision.act {
+            Act::Start { run, model, partition, requests, window } => {
+                self.admit_start(now, *run, *model, *partition, requests, *window)
+            }
+            Act::Park { run } => {
+                let run = self.runs.get_mut(run).ok_or(Refusal::NoRun(*run))?;
+                let RunState::Running { since } = run.state else {
+                    return Err(Refusal::State { run: run.id, state: run.state });
+                };
+                run.state = RunState::Parking { since };
+                Ok(())
+            }
+            Act::Resume { run } => self.admit_resume(now, *run),
+            Act::Abandon { run } => self.admit_abandon(*run),
+            Act::Reject { request } => {
+                let live = self.requests.get(request).ok_or(Refusal::NoRequest(*request))?;
+                if matches!(live.place, Place::In(_)) {
+                    return Err(Refusal::NotWaiting(*request));
+                }
+                self.end_request(*request);
+                self.ends.rejected += 1;
+                Ok(())
+            }
+            Act::Expire { request } => self.admit_expire(now, *request),
+        }
+    }
+
+    fn wake(&self) -> Option<Time> {
+        self.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+}
+
+/// Facts.
+impl NodeWorld {
+    fn add_model(&mut self, spec: &ModelSpec) {
+        let costs = Costs::new(&spec.costs);
+        let fresh = Model { spec: spec.clone(), costs, queue: Queue::default(), served: true };
+        self.models.insert(spec.id, fresh);
+    }
+
+    fn remove_model(&mut self, id: ModelId) {
+        let Some(model) = self.models.get_mut(&id) else { return };
+        model.served = false;
+        let waiting: Vec<RequestId> = model.queue.by_arrival().collect();
+        self.refused_at_arrival.extend(waiting.into_iter().map(|id_| (id_, Why::NoModel { model: id })));
+    }
+
+    fn arrive(&mut self, request: &Request) {
+        let mut place = Place::Waiting;
+        let mut refuse = |why| {
+            self.refused_at_arrival.push((request.id, why));
+            place = Place::AtTheDoor;
+        };
+        match self.models.get_mut(&request.model).filter(|model| model.served) {
+            None => refuse(Why::NoModel { model: request.model }),
+            Some(model) => {
+                let limit = model.spec.queue_max;
+                if limit > 0 && model.queue.len() >= limit as usize {
+                    refuse(Why::QueueFull { limit });
+                } else {
+                    model.queue.insert(request);
+                }
+            }
+        }
+        if let Some(deadline) = request.deadline.filter(|_| place == Place::Waiting) {
+            self.deadlines.insert((deadline, request.id));
+        }
+        self.requests.insert(request.id, Live { request: request.clone(), place });
+    }
+
+    fn on_running(&mut self, now: Time, run: RunId) {
+        let Some(run) = self.runs.get_mut(&run) else { return };
+        if run.state == RunState::Ordered {
+            run.waited = now.since(run.arrival);
+        }
+        if matches!(run.state, RunState::Ordered | RunState::Resuming) {
+            run.state = RunState::Running { since: now };
+        }
+    }
+
+    fn on_parked(&mut self, now: Time, id: RunId, next_segment: u32, segments: &[Span]) {
+        let Some(run) = self.runs.get_mut(&id) else { return };
+        run.busy += segments.iter().copied().sum();
+        run.next_segment = next_segment;
+        run.parks += 1;
+        run.state = RunState::Parked { since: now };
+        let partition = run.partition;
+        self.release(partition, id);
+    }
+
+    fn on_finished(&mut self, id: RunId, segments: &[Span]) {
+        let Some(run) = self.runs.get(&id) else { return };
+        let busy = run.busy + segments.iter().copied().sum();
+        let rows = run.rows;
+        if let Some(model) = self.models.get_mut(&run.model) {
+            model.costs.learn(rows, busy);
+        }
+        self.on_over(id, |ends| &mut ends.done);
+    }
+
+    /// Ends a run and those of its requests that are still wanted.
+    fn on_over(&mut self, id: RunId, end: impl Fn(&mut Ends) -> &mut u64) {
+        let Some(run) = self.runs.remove(&id) else { return };
+        if run.occupies() {
+            self.release(run.partition, id);
+        }
+        for request in &run.requests {
+            if self.forget(*request, Place::In(id)) {
+                *end(&mut self.ends) += 1;
+            }
+        }
+    }
+
+    fn on_refused(&mut self, id: RunId) {
+        let Some(run) = self.runs.remove(&id) else { return };
+        self.release(run.partition, id);
+        for request in &run.requests {
+            let Some(live) = self.requests.get_mut(request).filter(|live| live.place == Place::In(id)) else {
+                continue;
+            };
+            live.place = Place::Waiting;
+            let model = self.models.get_mut(&run.model).expect("a run's model was added");
+            model.queue.insert(&live.request);
+        }
+    }
+
+    fn release(&mut self, partition: PartitionId, run: RunId) {
+        let held = self.partitions.get_mut(&partition).expect("a run's partition was added");
+        assert_eq!(held.holder, Some(run), "only its holder leaves partition {partition}");
+        held.holder = None;
+    }
+
+    /// Removes `request` if it is at `place`; whether it was.
+    fn forget(&mut self, request: RequestId, place: Place) -> bool {
+        if self.requests.get(&request).is_none_or(|live| live.place != place) {
+            return false;
+        }
+        let live = self.requests.remove(&request).expect("it was just looked up");
+        if let Some(deadline) = live.request.deadline {
+            self.deadlines.remove(&(deadline, request));
+        }
+        true
+    }
+
+    /// Ends a request wherever it is; false when it had ended.
+    fn end_request(&mut self, id: RequestId) -> bool {
+        let Some(live) = self.requests.get(&id) else { return false };
+        let (request, place) = (live.request.clone(), live.place);
+        match place {
+            Place::Waiting => {
+                let model = self.models.get_mut(&request.model).expect("a waiting request's model was added");
+                model.queue.remove(&request);
+            }
+            Place::In(run) => {
+                let run = self.runs.get_mut(&run).expect("a request's run has not ended");
+                run.wanted -= 1;
+            }
+            Place::AtTheDoor => {}
+        }
+        self.forget(id, place)
+    }
+
+    /// Abandonments of runs nobody waits for once `expiries` have been carried out.
+    fn unwanted_after(&self, expiries: &[Decision]) -> Vec<Decision> {
+        let mut leaving: BTreeMap<RunId, u32> = BTreeMap::new();
+        for decision in expiries {
+            let Act::Expire { request } = decision.act else { continue };
+            if let Place::In(run) = self.requests[&request].place {
+                *leaving.entry(run).or_default() += 1;
+            }
+        }
+        let unwanted = |run: &&Run| {
+            let left = run.wanted - leaving.get(&run.id).copied().unwrap_or(0);
+            left == 0 && !matches!(run.state, RunState::Abandoning { .. })
+        };
+        let abandon = |run: &Run| Decision { act: Act::Abandon { run: run.id }, why: Why::NobodyWaits };
+        self.runs.values().filter(unwanted).map(abandon).collect()
+    }
+}
+
+/// Decisions.
+impl NodeWorld {
+    fn admit_start(
+        &mut self,
+        now: Time,
+        id: RunId,
+        model_id: ModelId,
+        partition: PartitionId,
+        requests: &[RequestId],
+        window: Window,
+    ) -> Result<(), Refusal> {
+        let model = self.models.get_mut(&model_id).ok_or(Refusal::NoModel(model_id))?;
+        let place = self.partitions.get_mut(&partition).ok_or(Refusal::NoPartition(partition))?;
+        if let Some(holder) = place.holder {
+            return Err(Refusal::Busy { partition, holder });
+        }
+        if id < self.next_run {
+            return Err(Refusal::RunNumber(id));
+        }
+        if window.latest < window.earliest || window.latest < now {
+            return Err(Refusal::Window);
+        }
+        let batch = check_batch(&self.requests, model_id, requests, model.spec.batch_max)?;
+        let run = Run {
+            id,
+            model: model_id,
+            partition,
+            requests: requests.to_vec(),
+            wanted: u32::try_from(requests.len()).expect("a batch has at most batch_max requests"),
+            rows: batch.rows,
+            class: batch.class,
+            arrival: batch.arrival,
+            deadline: batch.deadline,
+            state: RunState::Ordered,
+            next_segment: 0,
+            busy: Span::ZERO,
+            waited: Span::ZERO,
+            parks: 0,
+        };
+        for request in requests {
+            let live = self.requests.get_mut(request).expect("the batch was just checked");
+            model.queue.remove(&live.request);
+            live.place = Place::In(id);
+        }
+        place.holder = Some(id);
+        self.next_run = RunId(id.0 + 1);
+        self.runs.insert(id, run);
+        Ok(())
+    }
+
+    fn admit_resume(&mut self, now: Time, id: RunId) -> Result<(), Refusal> {
+        let run = self.runs.get_mut(&id).ok_or(Refusal::NoRun(id))?;
+        let RunState::Parked { since } = run.state else {
+            return Err(Refusal::State { run: id, state: run.state });
+        };
+        let place = self.partitions.get_mut(&run.partition).ok_or(Refusal::NoPartition(run.partition))?;
+        if let Some(holder) = place.holder {
+            return Err(Refusal::Busy { partition: run.partition, holder });
+        }
+        run.waited += now.since(since);
+        run.state = RunState::Resuming;
+        place.holder = Some(id);
+        Ok(())
+    }
+
+    fn admit_abandon(&mut self, id: RunId) -> Result<(), Refusal> {
+        let run = self.runs.get_mut(&id).ok_or(Refusal::NoRun(id))?;
+        if matches!(run.state, RunState::Abandoning { .. }) {
+            return Err(Refusal::State { run: id, state: run.state });
+        }
+        run.state = RunState::Abandoning { held: run.occupies() };
+        Ok(())
+    }
+
+    fn admit_expire(&mut self, now: Time, id: RequestId) -> Result<(), Refusal> {
+        let live = self.requests.get(&id).ok_or(Refusal::NoRequest(id))?;
+        if live.request.deadline.is_none_or(|deadline| deadline > now) {
+            return Err(Refusal::NotDue(id));
+        }
+        let ran = matches!(live.place, Place::In(_));
+        self.end_request(id);
+        if ran {
+            self.ends.late += 1;
+        } else {
+            self.ends.dropped += 1;
+        }
+        Ok(())
+    }
+}
+
+struct Batch {
+    rows: u32,
+    class: Class,
+    arrival: Time,
+    deadline: Option<Time>,
+}
+
+fn check_batch(
+    live: &BTreeMap<RequestId, Live>,
+    model: ModelId,
+    requests: &[RequestId],
+    batch_max: u32,
+) -> Result<Batch, Refusal> {
+    let mut batch = Batch { rows: 0, class: Class::FIRST, arrival: Time::FOREVER, deadline: None };
+    let mut seen = std::collections::BTreeSet::new();
+    for (place, id) in requests.iter().enumerate() {
+        let Live { request, place: at } = live.get(id).ok_or(Refusal::NoRequest(*id))?;
+        if !seen.insert(*id) {
+            return Err(Refusal::BadBatch);
+        }
+        if *at != Place::Waiting {
+            return Err(Refusal::NotWaiting(*id));
+        }
+        if request.model != model {
+            return Err(Refusal::WrongModel { request: *id, wants: request.model });
+        }
+        batch.rows = batch.rows.saturating_add(request.rows);
+        batch.class = if place == 0 { request.class } else { batch.class.min(request.class) };
+        batch.arrival = batch.arrival.min(request.arrival);
+        batch.deadline = batch.deadline.into_iter().chain(request.deadline).min();
+    }
+    if requests.is_empty() {
+        return Err(Refusal::BadBatch);
+    }
+    // A single request may bring more rows than batch_max only if the front end let it in; it runs alone.
+    if batch.rows > batch_max && requests.len() > 1 {
+        return Err(Refusal::TooManyRows { rows: batch.rows, batch_max });
+    }
+    Ok(batch)
+}

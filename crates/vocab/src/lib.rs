@@ -1,0 +1,20 @@
+//! The words every layer shares: time, amounts, ids, requests, profiles and the seeded generator.
+//!
+//! Plain values only: no clock, no I/O, no thread. Anything that needs one of those belongs to a driver.
+
+mod amount;
+mod id;
+mod profile;
+mod request;
+mod rng;
+mod time;
+
+pub use amount::{Bytes, Share};
+pub use id::{DeviceId, ModelId, PartitionId, RequestId, RunId};
+pub use profile::{BatchProfile, Profile, ProfileError, SegmentProfile};
+pub use request::{Class, Request};
+pub use rng::Rng;
+pub use time::{Span, Time};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,147 @@
+//! Measured costs of one model on one kind of device: what the simulator runs on and what policies believe.
+
+use crate::{Bytes, Span};
+use serde::{Deserialize, Serialize};
+
+/// Measured costs of a model on a device kind. Written by `raddle profile`, read by the simulator and the server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    /// The model's name.
+    pub model: String,
+    /// The device kind it was measured on, for example `cpu` or `NVIDIA H200`.
+    pub device: String,
+    /// Static facts of each segment, in execution order.
+    pub segments: Vec<SegmentProfile>,
+    /// Measured times, one entry a batch bucket, in ascending order of batch.
+    pub batches: Vec<BatchProfile>,
+}
+
+/// What a segment holds and does for one row.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SegmentProfile {
+    /// Name of its first layer.
+    pub name: String,
+    /// Floating-point operations for a batch of one (a multiply-add counts two).
+    pub flops: u64,
+    /// Bytes of its weights.
+    pub weight_bytes: Bytes,
+    /// Bytes of the values alive at its end for a batch of one.
+    pub activation_bytes: Bytes,
+}
+
+/// Measured time of each segment at one batch bucket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BatchProfile {
+    /// Rows in the bucket.
+    pub batch: u32,
+    /// Median time of each segment, in nanoseconds, in execution order.
+    pub segment_ns: Vec<Span>,
+}
+
+/// Why a profile cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProfileError {
+    /// No batch bucket at all, or no segment.
+    Empty,
+    /// A bucket lists a different number of segments than the profile.
+    SegmentCount {
+        /// The bucket.
+        batch: u32,
+        /// Segments it lists.
+        found: usize,
+        /// Segments of the profile.
+        expected: usize,
+    },
+    /// Buckets are not strictly ascending from at least 1.
+    Order {
+        /// The first bucket out of order.
+        batch: u32,
+    },
+    /// A bucket takes no time at all.
+    NoTime {
+        /// The bucket.
+        batch: u32,
+    },
+}
+
+impl std::fmt::Display for ProfileError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Empty => f.write_str("the profile has no segment or no batch; measure it with `raddle profile`"),
+            Self::SegmentCount { batch, found, expected } => {
+                write!(f, "batch {batch} lists {found} segment times, the profile has {expected} segments")
+            }
+            Self::Order { batch } => write!(f, "batch {batch} is out of order; list batches ascending from 1"),
+            Self::NoTime { batch } => write!(f, "batch {batch} takes no time; measure it again"),
+        }
+    }
+}
+
+impl std::error::Error for ProfileError {}
+
+impl Profile {
+    /// Checks that the profile can be used; every other method assumes it.
+    ///
+    /// # Errors
+    /// The first fault found.
+    pub fn check(&self) -> Result<(), ProfileError> {
+        if self.segments.is_empty() || self.batches.is_empty() {
+            return Err(ProfileError::Empty);
+        }
+        let mut previous = 0;
+        for bucket in &self.batches {
+            let batch = bucket.batch;
+            if batch <= previous {
+                return Err(ProfileError::Order { batch });
+            }
+            previous = batch;
+            let (found, expected) = (bucket.segment_ns.len(), self.segments.len());
+            if found != expected {
+                return Err(ProfileError::SegmentCount { batch, found, expected });
+            }
+            if bucket.total() == Span::ZERO {
+                return Err(ProfileError::NoTime { batch });
+            }
+        }
+        Ok(())
+    }
+
+    /// The bucket that serves `rows`: the smallest that holds them, or the largest there is.
+    ///
+    /// # Panics
+    /// When the profile has no bucket, which [`Profile::check`] excludes.
+    #[must_use]
+    pub fn bucket(&self, rows: u32) -> &BatchProfile {
+        let at = self.batches.partition_point(|bucket| bucket.batch < rows);
+        self.batches.get(at).or(self.batches.last()).expect("a checked profile has a bucket")
+    }
+
+    /// The largest bucket's rows.
+    #[must_use]
+    pub fn batch_max(&self) -> u32 {
+        self.batches.last().map_or(1, |bucket| bucket.batch)
+    }
+
+    /// Bytes of all weights.
+    #[must_use]
+    pub fn weight_bytes(&self) -> Bytes {
+        self.segments.iter().map(|segment| segment.weight_bytes).sum()
+    }
+}
+
+impl BatchProfile {
+    /// Time of the whole model at this bucket.
+    #[must_use]
+    pub fn total(&self) -> Span {
+        self.segment_ns.iter().copied().sum()
+    }
+
+    /// Time of its longest segment: the longest wait for an edge.
+    #[must_use]
+    pub fn longest_segment(&self) -> Span {
+        self.segment_ns.iter().copied().max().unwrap_or(Span::ZERO)
+    }
+}
