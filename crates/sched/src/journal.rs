@@ -113,6 +113,11 @@ impl<W: Write> Writer<W> {
     pub fn flush(&mut self) -> std::io::Result<()> {
         self.0.flush()
     }
+
+    /// Ends the journal and hands its sink back.
+    pub fn into_inner(self) -> W {
+        self.0
+    }
 }
 
 fn write_line<T: Serialize>(sink: &mut impl Write, line: &T) -> std::io::Result<()> {

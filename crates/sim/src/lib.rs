@@ -1,1 +1,18 @@
-//! sim
+//! The simulator: the driver that takes turns on virtual time.
+//!
+//! A [`Scenario`] names partitions, models with their profiles, and loads; a [`Simulation`] pops events off a heap, takes
+//! a turn at each instant and performs the decisions on a model of the device. No clock and no hash order in here: the
+//! same scenario and seed give the same journal on every machine.
+
+mod arrivals;
+mod device;
+mod driver;
+mod scenario;
+mod tally;
+
+pub use driver::{Outcome, Simulation, SimulationError};
+pub use scenario::{Arrivals, Load, ModelEntry, Scenario, ScenarioError};
+pub use tally::{Ended, End, Group, Summary, Tally};
+
+#[cfg(test)]
+mod tests;

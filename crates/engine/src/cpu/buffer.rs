@@ -1,0 +1,89 @@
+//! A tensor in host memory, aligned as tract wants it.
+
+use crate::{Buffer, EngineError, TensorSpec};
+use graph::DType;
+use std::any::Any;
+use std::sync::Arc;
+use tract_core::prelude::{DatumType, Tensor};
+
+pub(super) struct CpuBuffer {
+    spec: TensorSpec,
+    tensor: Arc<Tensor>,
+}
+
+impl CpuBuffer {
+    pub(super) fn zeroed(spec: &TensorSpec) -> Result<Self, EngineError> {
+        let tensor = Tensor::zero_dt(datum_type(spec.dtype), &spec.shape);
+        let tensor = tensor.map_err(|error| mismatch("buffer", &spec.to_string(), &error.to_string()))?;
+        Ok(Self { spec: spec.clone(), tensor: Arc::new(tensor) })
+    }
+
+    pub(super) const fn holding(spec: TensorSpec, tensor: Arc<Tensor>) -> Self {
+        Self { spec, tensor }
+    }
+
+    pub(super) fn into_tensor(self) -> Arc<Tensor> {
+        self.tensor
+    }
+
+    fn range(
+        &self,
+        offset: usize,
+        length: usize,
+        act: &str,
+    ) -> Result<std::ops::Range<usize>, EngineError> {
+        let size = self.tensor.as_bytes().len();
+        match offset.checked_add(length).filter(|end| *end <= size) {
+            Some(end) => Ok(offset..end),
+            None => {
+                Err(mismatch(act, &format!("within {size} bytes"), &format!("{length} bytes at {offset}")))
+            }
+        }
+    }
+}
+
+impl Buffer for CpuBuffer {
+    fn spec(&self) -> &TensorSpec {
+        &self.spec
+    }
+
+    fn write(&mut self, offset: usize, bytes: &[u8]) -> Result<(), EngineError> {
+        let range = self.range(offset, bytes.len(), "write to a buffer")?;
+        let Some(tensor) = Arc::get_mut(&mut self.tensor) else {
+            return Err(mismatch("write to a buffer", "its only holder", "an output that is shared"));
+        };
+        tensor.as_bytes_mut()[range].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), EngineError> {
+        let range = self.range(offset, bytes.len(), "read from a buffer")?;
+        bytes.copy_from_slice(&self.tensor.as_bytes()[range]);
+        Ok(())
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+pub(super) fn mismatch(what: &str, expected: &str, found: &str) -> EngineError {
+    EngineError::Mismatch { what: what.into(), expected: expected.into(), found: found.into() }
+}
+
+pub(super) const fn datum_type(dtype: DType) -> DatumType {
+    match dtype {
+        DType::Bool => DatumType::Bool,
+        DType::U8 => DatumType::U8,
+        DType::U16 => DatumType::U16,
+        DType::U32 => DatumType::U32,
+        DType::U64 => DatumType::U64,
+        DType::I8 => DatumType::I8,
+        DType::I16 => DatumType::I16,
+        DType::I32 => DatumType::I32,
+        DType::I64 => DatumType::I64,
+        DType::F16 => DatumType::F16,
+        DType::F32 => DatumType::F32,
+        DType::F64 => DatumType::F64,
+    }
+}

@@ -1,0 +1,279 @@
+//! What a backend is: a device with partitions, buffers, programs and queues.
+
+use graph::{DType, Graph, Segment};
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use vocab::{Bytes, PartitionId, Span};
+
+/// A device that can run programs. Shared by every thread.
+pub trait Device: Send + Sync {
+    /// What it is.
+    fn info(&self) -> &DeviceInfo;
+
+    /// Its partitions, fixed when it was opened.
+    fn partitions(&self) -> &[PartitionInfo];
+
+    /// A zeroed buffer for one tensor.
+    ///
+    /// # Errors
+    /// When the device has no room.
+    fn buffer(&self, spec: &TensorSpec) -> Result<Box<dyn Buffer>, EngineError>;
+
+    /// Makes a program of `graph`, cut into `segments` (contiguous, in order, covering every layer).
+    ///
+    /// # Errors
+    /// When the device cannot run the graph.
+    fn prepare(&self, graph: &Graph, segments: &[Segment]) -> Result<Arc<dyn Program>, EngineError>;
+
+    /// Opens the queue of a partition. To be called on the thread that will use it, once a partition.
+    ///
+    /// # Errors
+    /// When there is no such partition or it cannot be had; it is never silently replaced by another.
+    fn open(&self, partition: PartitionId) -> Result<Box<dyn Queue>, EngineError>;
+}
+
+/// What a device is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// Its kind, as profiles name it: `cpu`, `NVIDIA H200`.
+    pub kind: String,
+    /// Memory it has for programs and runs.
+    pub memory: Bytes,
+    /// What its partitions share all the same.
+    pub capabilities: Capabilities,
+}
+
+/// What a device's partitions isolate. What is `false` is shared with neighbours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Compute units.
+    pub isolates_compute: bool,
+    /// Last-level cache.
+    pub isolates_cache: bool,
+    /// Memory bandwidth.
+    pub isolates_bandwidth: bool,
+    /// A fault in one partition leaves the others running.
+    pub isolates_faults: bool,
+}
+
+/// A fixed part of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartitionInfo {
+    /// Its number.
+    pub id: PartitionId,
+    /// Its name for people.
+    pub name: String,
+    /// Compute units it holds (cores, SMs).
+    pub units: u32,
+}
+
+/// Element type and shape of one tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorSpec {
+    /// Its name in the model.
+    pub name: String,
+    /// Element type.
+    pub dtype: DType,
+    /// Dimensions, outermost first.
+    pub shape: Vec<usize>,
+}
+
+impl TensorSpec {
+    /// Bytes it takes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.shape.iter().product::<usize>() * self.dtype.size()
+    }
+
+    /// Whether it has no element.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Memory for one tensor where a queue can reach it.
+pub trait Buffer: Send {
+    /// Element type and shape.
+    fn spec(&self) -> &TensorSpec;
+
+    /// Copies `bytes` in at byte `offset`.
+    ///
+    /// # Errors
+    /// When they do not fit.
+    fn write(&mut self, offset: usize, bytes: &[u8]) -> Result<(), EngineError>;
+
+    /// Copies bytes from `offset` on into `bytes`.
+    ///
+    /// # Errors
+    /// When there are not as many.
+    fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), EngineError>;
+
+    /// For its own backend only.
+    fn into_any(self: Box<Self>) -> Box<dyn Any>;
+}
+
+/// A model prepared for one device at one batch size. Shared by every run of it.
+pub trait Program: Send + Sync {
+    /// What a run takes, in the model's order.
+    fn inputs(&self) -> &[TensorSpec];
+
+    /// What a run gives, in the model's order.
+    fn outputs(&self) -> &[TensorSpec];
+
+    /// Its segments, in order; never empty.
+    fn segments(&self) -> &[SegmentInfo];
+
+    /// A run's beginning: its inputs, nothing computed yet.
+    ///
+    /// # Errors
+    /// When the inputs are not the program's.
+    fn begin(&self, inputs: Vec<Box<dyn Buffer>>) -> Result<Box<dyn State>, EngineError>;
+
+    /// A finished run's outputs, in order.
+    ///
+    /// # Errors
+    /// When the run has not finished.
+    fn finish(&self, state: Box<dyn State>) -> Result<Vec<Box<dyn Buffer>>, EngineError>;
+
+    /// For its own backend only.
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// A segment as runs see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentInfo {
+    /// Name of its first layer.
+    pub name: String,
+    /// Floating-point operations.
+    pub flops: u64,
+    /// Bytes of its weights.
+    pub weight_bytes: Bytes,
+    /// Bytes alive at its end.
+    pub activation_bytes: Bytes,
+}
+
+/// Values alive between two segments of one run.
+pub trait State: Send {
+    /// For its own backend only.
+    fn as_any(&mut self) -> &mut dyn Any;
+
+    /// For its own backend only.
+    fn into_any(self: Box<Self>) -> Box<dyn Any>;
+}
+
+/// An ordered stream of launches on one partition. Stays on the thread that opened it.
+pub trait Queue {
+    /// Its partition.
+    fn partition(&self) -> PartitionId;
+
+    /// Launches one segment of a run. May return before it is over; launches are done in order.
+    ///
+    /// # Errors
+    /// When it cannot be launched; the run is lost then.
+    fn launch(
+        &mut self,
+        program: &dyn Program,
+        segment: usize,
+        state: &mut dyn State,
+    ) -> Result<Ticket, EngineError>;
+
+    /// Whether a launch is over. Never blocks.
+    ///
+    /// # Errors
+    /// When the segment failed; the run is lost then.
+    fn poll(&mut self, ticket: Ticket) -> Result<Poll, EngineError>;
+
+    /// Waits until a launch is over; gives its device time.
+    ///
+    /// # Errors
+    /// When the segment failed; the run is lost then.
+    fn wait(&mut self, ticket: Ticket) -> Result<Span, EngineError>;
+}
+
+/// Names one launch of one queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(pub u64);
+
+/// Whether a launch is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Poll {
+    /// Not yet.
+    Pending,
+    /// Over, after this device time.
+    Over(Span),
+}
+
+/// What can go wrong on a device.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// No such partition on this device.
+    #[error("device {device} has no partition {partition}; it has {available}")]
+    NoPartition {
+        /// The device.
+        device: String,
+        /// What was asked for.
+        partition: PartitionId,
+        /// How many there are.
+        available: usize,
+    },
+    /// The partition exists but cannot be had.
+    #[error("partition {partition} cannot be opened: {why}")]
+    Unavailable {
+        /// The partition.
+        partition: PartitionId,
+        /// Why.
+        why: String,
+    },
+    /// Layers this device cannot run, all of them.
+    #[error("device {device} cannot run {}: {}", names.len(), names.join(", "))]
+    Unsupported {
+        /// The device.
+        device: String,
+        /// The layers with their operators.
+        names: Vec<String>,
+    },
+    /// Preparing a segment failed.
+    #[error("segment {segment} of {model:?} cannot be prepared: {why}")]
+    Prepare {
+        /// The model.
+        model: String,
+        /// The segment's first layer.
+        segment: String,
+        /// Why.
+        why: String,
+    },
+    /// A segment failed while running.
+    #[error("segment {segment} failed: {why}")]
+    Execute {
+        /// The segment's first layer.
+        segment: String,
+        /// Why.
+        why: String,
+    },
+    /// A tensor of the wrong type or shape, or too few or many of them.
+    #[error("{what}: expected {expected}, got {found}")]
+    Mismatch {
+        /// What.
+        what: String,
+        /// What it must be.
+        expected: String,
+        /// What it is.
+        found: String,
+    },
+    /// The call does not fit the run's state.
+    #[error("the run cannot {act} while it is {state}")]
+    Order {
+        /// What was asked.
+        act: &'static str,
+        /// Where the run stands.
+        state: &'static str,
+    },
+}
+
+impl fmt::Display for TensorSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{} {}{:?}", self.name, self.dtype, self.shape))
+    }
+}

@@ -1,0 +1,75 @@
+//! When requests of a load arrive.
+
+use crate::{Arrivals, Load};
+use vocab::{Class, ModelId, Rng, Span, Time};
+
+/// The stream of arrivals of one load.
+#[derive(Clone, Debug)]
+pub(crate) struct Stream {
+    pub(crate) model: ModelId,
+    pub(crate) class: Class,
+    pub(crate) rows: u32,
+    pub(crate) timeout: Option<Span>,
+    arrivals: Arrivals,
+    rng: Rng,
+    begin: Time,
+    end: Time,
+    given: usize,
+    exact: f64,
+}
+
+impl Stream {
+    pub(crate) fn new(load: &Load, model: ModelId, rng: Rng, end: Time) -> Self {
+        let begin = Time::ZERO + Span::from_ms(load.start_ms);
+        let own_end = load.end_ms.map_or(end, |ms| Time::ZERO + Span::from_ms(ms));
+        Self {
+            model,
+            class: Class::new(load.class).expect("a checked load has a class"),
+            rows: load.rows,
+            timeout: load.timeout_us.map(Span::from_us),
+            arrivals: load.arrivals.clone(),
+            rng,
+            begin,
+            end: end.min(own_end),
+            given: 0,
+            exact: begin.ns() as f64,
+        }
+    }
+
+    /// Arrivals at the beginning that wait for nobody: one for an open stream, one a client for a closed one.
+    pub(crate) fn first(&mut self) -> Vec<Time> {
+        match self.arrivals {
+            Arrivals::Closed { clients, .. } => vec![self.begin; clients as usize],
+            _ => self.next().into_iter().collect(),
+        }
+    }
+
+    /// The next arrival of an open stream.
+    pub(crate) fn next(&mut self) -> Option<Time> {
+        let at = match &self.arrivals {
+            Arrivals::Closed { .. } => return None,
+            Arrivals::Poisson { rate } => {
+                self.exact += self.rng.exponential() / rate * 1e9;
+                nanoseconds(self.exact)
+            }
+            Arrivals::Constant { rate } => {
+                self.exact = self.begin.ns() as f64 + self.given as f64 / rate * 1e9;
+                nanoseconds(self.exact)
+            }
+            Arrivals::Trace { at_ns } => self.begin + Span::from_ns(*at_ns.get(self.given)?),
+        };
+        self.given += 1;
+        (at < self.end).then_some(at)
+    }
+
+    /// The arrival that follows an answer at `now`, from the same client.
+    pub(crate) fn after_answer(&self, now: Time) -> Option<Time> {
+        let Arrivals::Closed { think_us, .. } = self.arrivals else { return None };
+        let at = now + Span::from_us(think_us);
+        (at < self.end).then_some(at)
+    }
+}
+
+fn nanoseconds(exact: f64) -> Time {
+    Time::ZERO + Span::from_secs_f64(exact / 1e9)
+}

@@ -1,0 +1,433 @@
+//! Scenarios as text, and thousands of seeded simulations under the world's invariants.
+
+use crate::{Arrivals, End, Load, ModelEntry, Scenario, Simulation};
+use expect_test::{Expect, expect};
+use proptest::prelude::*;
+use sched::journal::{Reader, Replay, Writer, replay};
+use sched::node::policy::Choice;
+use sched::node::{Act, Event, NodeWorld};
+use std::fmt::Write as _;
+use vocab::{Rng, Span};
+
+/// Reads a scenario from lines: `model NAME ROWS:MS,MS… [delay=MS] [queue=N]`, `partitions N`, and
+/// `at MS NAME [class=N] [rows=N] [timeout=MS]`.
+fn scenario(text: &str) -> Scenario {
+    let mut scenario = Scenario {
+        policy: None,
+        seed: 1,
+        duration_ms: 1_000_000,
+        partitions: 1,
+        launch_us: 0,
+        noise: 0.0,
+        models: Vec::new(),
+        loads: Vec::new(),
+    };
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let option =
+            |key: &str| words.iter().find_map(|word| word.strip_prefix(key)?.strip_prefix('=')?.parse::<u64>().ok());
+        match words[0] {
+            "partitions" => scenario.partitions = words[1].parse().unwrap(),
+            "model" => {
+                let batches = words[2..].iter().filter_map(|word| {
+                    let (rows, ms) = word.split_once(':')?;
+                    let segments_us = ms.split(',').map(|ms| ms.parse::<u64>().unwrap() * 1_000).collect();
+                    Some(crate::scenario::BatchEntry { rows: rows.parse().unwrap(), segments_us })
+                });
+                scenario.models.push(ModelEntry {
+                    name: words[1].into(),
+                    profile: None,
+                    batches: batches.collect(),
+                    batch_max: None,
+                    queue_delay_us: option("delay").unwrap_or(0) * 1_000,
+                    queue_max: option("queue").unwrap_or(0) as u32,
+                });
+            }
+            "at" => scenario.loads.push(Load {
+                model: words[2].into(),
+                class: option("class").unwrap_or(1) as u32,
+                rows: option("rows").unwrap_or(1) as u32,
+                timeout_us: option("timeout").map(|ms| ms * 1_000),
+                arrivals: Arrivals::Trace { at_ns: vec![0] },
+                start_ms: words[1].parse().unwrap(),
+                end_ms: None,
+            }),
+            other => panic!("unknown line {other:?}"),
+        }
+    }
+    assert_eq!(scenario.faults(), Vec::<String>::new());
+    scenario
+}
+
+/// Every decision with its reason, and every end, as text.
+fn check(policy: &str, text: &str, expected: Expect) {
+    let mut story = String::new();
+    let choice = Choice::named(policy).unwrap();
+    let simulation = Simulation::new(&scenario(text), &choice).checked();
+    let outcome = simulation.run(|now, events, decisions| {
+        let ms = now.ns() as f64 / 1e6;
+        for event in events {
+            match event {
+                Event::RunParked { run, next_segment, .. } => {
+                    writeln!(story, "{ms:>6} {run} parked before segment {next_segment}").unwrap();
+                }
+                Event::RunFinished { run, .. } => writeln!(story, "{ms:>6} {run} finished").unwrap(),
+                Event::RunAbandoned { run } => writeln!(story, "{ms:>6} {run} abandoned").unwrap(),
+                _ => {}
+            }
+        }
+        for decision in decisions {
+            let act = match &decision.act {
+                Act::Start { run, model, partition, requests, .. } => {
+                    let requests: Vec<String> = requests.iter().map(ToString::to_string).collect();
+                    format!("start {run} of {model} on {partition}: {}", requests.join(" "))
+                }
+                Act::Park { run } => format!("park {run}"),
+                Act::Resume { run } => format!("resume {run}"),
+                Act::Abandon { run } => format!("abandon {run}"),
+                Act::Reject { request } => format!("reject {request}"),
+                Act::Expire { request } => format!("expire {request}"),
+            };
+            writeln!(story, "{ms:>6} {act}, because {}", decision.why).unwrap();
+        }
+        Ok(())
+    });
+    outcome.unwrap();
+    expected.assert_eq(&story);
+}
+
+#[test]
+fn fifo_takes_the_oldest_and_fills_its_batch() {
+    check(
+        "fifo",
+        "model a 1:10 4:20
+         model b 1:5
+         at 0 b
+         at 1 a
+         at 2 b
+         at 3 a",
+        expect![[r#"
+                 0 start run0 of m1 on p0: r0, because it had waited longest
+                 5 run0 finished
+                 5 start run1 of m0 on p0: r1 r3, because it had waited longest
+                25 run1 finished
+                25 start run2 of m1 on p0: r2, because it had waited longest
+                30 run2 finished
+        "#]],
+    );
+}
+
+#[test]
+fn edf_takes_the_earliest_deadline_and_lets_the_hopeless_expire() {
+    check(
+        "edf",
+        "model a 1:10
+         at 0 a
+         at 1 a timeout=100
+         at 2 a timeout=30
+         at 3 a timeout=9",
+        expect![[r#"
+                 0 start run0 of m0 on p0: r0, because its deadline came first
+                10 run0 finished
+                10 start run1 of m0 on p0: r3, because its deadline came first
+                12 expire r3, because its deadline passed 9.00 ms after its arrival
+                12 abandon run1, because nobody waits for its answers any more
+                20 run1 finished
+                20 start run2 of m0 on p0: r2, because its deadline came first
+                30 run2 finished
+                30 start run3 of m0 on p0: r1, because its deadline came first
+                40 run3 finished
+        "#]],
+    );
+}
+
+#[test]
+fn timeslice_rotates_between_models_at_segment_edges() {
+    check(
+        "timeslice",
+        "model a 1:6,6,6
+         model b 1:4,4,4
+         at 0 a
+         at 1 b",
+        expect![[r#"
+                 0 start run0 of m0 on p0: r0, because it was its model's turn
+                10 park run0, because its model used its slice of 10.00 ms and others wait
+                12 run0 parked before segment 2
+                12 start run1 of m1 on p0: r1, because it was its model's turn
+                22 park run1, because its model used its slice of 10.00 ms and others wait
+                24 run1 finished
+                24 resume run0, because it was its model's turn
+                30 run0 finished
+        "#]],
+    );
+}
+
+#[test]
+fn windows_rejects_at_once_what_cannot_be_answered_in_time() {
+    check(
+        "windows",
+        "model a 1:10
+         at 0 a
+         at 1 a timeout=25
+         at 2 a timeout=25
+         at 3 a timeout=9
+         at 4 a timeout=60",
+        expect![[r#"
+                 0 start run0 of m0 on p0: r0, because it was the most urgent work (class 1 after ageing)
+                 2 reject r2, because its answer needs 28.00 ms with the work ahead of it, its deadline leaves 25.00 ms
+                 3 reject r3, because its answer needs 10.00 ms with the work ahead of it, its deadline leaves 9.00 ms
+                10 run0 finished
+                10 start run1 of m0 on p0: r1, because it was the most urgent work (class 1 after ageing)
+                20 run1 finished
+                20 start run2 of m0 on p0: r4, because it was the most urgent work (class 1 after ageing)
+                30 run2 finished
+        "#]],
+    );
+}
+
+#[test]
+fn windows_parks_a_loose_class_at_its_edge_and_resumes_it() {
+    check(
+        "windows",
+        "model slow 1:10,10,10
+         model fast 1:2
+         at 0 slow class=3
+         at 4 fast class=1
+         at 11 fast class=2",
+        expect![[r#"
+                 0 start run0 of m0 on p0: r0, because it was the most urgent work (class 3 after ageing)
+                 4 park run0, because r1 of class 1 waits
+                10 run0 parked before segment 1
+                10 start run1 of m1 on p0: r1, because it was the most urgent work (class 1 after ageing)
+                12 run1 finished
+                12 start run2 of m1 on p0: r2, because it was the most urgent work (class 2 after ageing)
+                14 run2 finished
+                14 resume run0, because it was the most urgent work (class 3 after ageing)
+                34 run0 finished
+        "#]],
+    );
+}
+
+#[test]
+fn windows_keeps_a_batch_within_its_heads_deadline() {
+    check(
+        "windows",
+        "model a 1:10 2:14 4:30
+         at 0 a
+         at 1 a timeout=26
+         at 2 a timeout=80
+         at 3 a timeout=80
+         at 4 a timeout=80",
+        expect![[r#"
+                 0 start run0 of m0 on p0: r0, because it was the most urgent work (class 1 after ageing)
+                10 run0 finished
+                10 start run1 of m0 on p0: r1 r2, because it was the most urgent work (class 1 after ageing)
+                24 run1 finished
+                24 start run2 of m0 on p0: r3 r4, because it was the most urgent work (class 1 after ageing)
+                38 run2 finished
+        "#]],
+    );
+}
+
+#[test]
+fn windows_waits_for_a_fuller_batch_no_longer_than_allowed() {
+    check(
+        "windows",
+        "model a 1:10 2:12 delay=5
+         at 0 a
+         at 3 a
+         at 20 a",
+        expect![[r#"
+                 3 start run0 of m0 on p0: r0 r1, because it was the most urgent work (class 1 after ageing)
+                15 run0 finished
+                25 start run1 of m0 on p0: r2, because it was the most urgent work (class 1 after ageing)
+                35 run1 finished
+        "#]],
+    );
+}
+
+#[test]
+fn a_full_queue_and_a_late_run_say_so() {
+    check(
+        "fifo",
+        "model a 1:10,10 queue=1
+         at 0 a timeout=15
+         at 1 a
+         at 2 a",
+        expect![[r#"
+                 0 start run0 of m0 on p0: r0, because it had waited longest
+                 2 reject r2, because 1 requests wait for this model already
+                15 expire r0, because its deadline passed 15.00 ms after its arrival
+                15 abandon run0, because nobody waits for its answers any more
+                20 run0 finished
+                20 start run1 of m0 on p0: r1, because it had waited longest
+                40 run1 finished
+        "#]],
+    );
+}
+
+#[test]
+fn scenario_faults_are_reported_at_once() {
+    let folder = std::env::temp_dir().join(format!("raddle-sim-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("bad.toml");
+    let text = r#"
+        policy = "lottery"
+        duration_ms = 10
+        partitions = 0
+        noise = 7.0
+        [[models]]
+        name = "a"
+        batches = [{ rows = 2, segments_us = [1] }, { rows = 1, segments_us = [1, 2] }]
+        [[models]]
+        name = "a"
+        [[loads]]
+        model = "b"
+        class = 0
+        arrivals = { kind = "poisson", rate = -1.0 }
+    "#;
+    std::fs::write(&path, text).unwrap();
+    let error = Scenario::read(&path).unwrap_err().to_string();
+    std::fs::remove_dir_all(&folder).unwrap();
+    let text = error.lines().skip(1).map(str::trim).collect::<Vec<_>>().join("\n");
+    expect![[r#"
+        no policy is called "lottery"; there are fifo, edf, timeslice, windows
+        partitions is 0; at least one is needed
+        noise is 7, it must be within 0 and 1
+        batches of "a" must ascend from at least 1 row
+        batches of "a" list different numbers of segments
+        two models are called "a"
+        model "a" has no costs; give a profile or batches
+        load 1: no model is called "b"
+        load 1: class is 0; 1 goes first
+        load 1: rate is -1; it must be above 0 and at most 1e9 a second"#]].assert_eq(&text);
+}
+
+/// A random but sensible scenario, small enough to run thousands of.
+fn random_scenario(seed: u64) -> Scenario {
+    let mut rng = Rng::new(seed);
+    let mut text = format!("partitions {}\n", 1 + rng.below(3));
+    let models = 1 + rng.below(4);
+    for model in 0..models {
+        let segments = 1 + rng.below(4);
+        let segment = 1 + rng.below(6);
+        let times = |scale: u64| {
+            (0..segments).map(|at| (segment * scale + at).to_string()).collect::<Vec<_>>().join(",")
+        };
+        let (delay, queue) = (rng.below(2) * rng.below(8), rng.below(3) * 5);
+        writeln!(text, "model m{model} 1:{} 2:{} 4:{} delay={delay} queue={queue}", times(2), times(3), times(5))
+            .unwrap();
+    }
+    for _ in 0..rng.below(40) {
+        let (at, model, class, rows) = (rng.below(120), rng.below(models), 1 + rng.below(3), 1 + rng.below(3));
+        let timeout = if rng.below(2) == 0 { String::new() } else { format!(" timeout={}", 1 + rng.below(90)) };
+        writeln!(text, "at {at} m{model} class={class} rows={rows}{timeout}").unwrap();
+    }
+    let mut scenario = scenario(&text);
+    scenario.seed = seed;
+    scenario.noise = if rng.below(2) == 0 { 0.0 } else { 0.2 };
+    scenario.launch_us = rng.below(3) * 100;
+    scenario
+}
+
+/// Runs one seed under one policy: invariants hold after each turn, every request ends once, and the journal replays.
+fn run_seed(seed: u64, choice: &Choice) {
+    let scenario = random_scenario(seed);
+    let mut journal = Writer::new(Vec::new(), choice).unwrap();
+    let mut bytes = Vec::new();
+    let simulation = Simulation::new(&scenario, choice).checked();
+    let outcome = simulation.run(|now, events, decisions| journal.append(now, events, decisions));
+    let outcome = outcome.unwrap_or_else(|error| panic!("seed {seed} under {choice:?}: {error}"));
+    let all = outcome.tally.summary(outcome.partitions).pop().unwrap();
+    assert_eq!(all.requests, scenario.loads.len() as u64, "seed {seed}: every request has one end");
+    journal.flush().unwrap();
+    bytes.extend(journal.into_inner());
+    let (mut reader, policy) = Reader::new::<Choice>(bytes.as_slice()).unwrap();
+    let replayed = replay(&mut reader, &mut NodeWorld::new(), &mut *policy.build()).unwrap();
+    assert!(matches!(replayed, Replay::Same { .. }), "seed {seed} under {choice:?}: {replayed:?}");
+}
+
+#[test]
+fn thousands_of_simulations_keep_every_invariant() {
+    for seed in 0..1_000 {
+        for name in Choice::NAMES {
+            run_seed(seed, &Choice::named(name).unwrap());
+        }
+        run_seed(seed, &Choice::Windows { ageing: Span::from_ms(20) });
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_seed_keeps_every_invariant(seed: u64) {
+        run_seed(seed, &Choice::named("windows").unwrap());
+    }
+}
+
+#[test]
+fn below_capacity_windows_misses_nothing() {
+    let text = r#"
+        seed = 3
+        duration_ms = 20000
+        [[models]]
+        name = "a"
+        batches = [{ rows = 1, segments_us = [2000] }, { rows = 8, segments_us = [6000] }]
+        [[models]]
+        name = "b"
+        batches = [{ rows = 1, segments_us = [1000, 1000] }]
+        [[loads]]
+        model = "a"
+        timeout_us = 50000
+        arrivals = { kind = "poisson", rate = 200.0 }
+        [[loads]]
+        model = "b"
+        timeout_us = 30000
+        arrivals = { kind = "constant", rate = 100.0 }
+        [[loads]]
+        model = "b"
+        class = 2
+        arrivals = { kind = "closed", clients = 2 }
+    "#;
+    let scenario: Scenario = toml::from_str(text).unwrap();
+    assert_eq!(scenario.faults(), Vec::<String>::new());
+    let outcome = Simulation::new(&scenario, &Choice::named("windows").unwrap()).run(|_, _, _| Ok(())).unwrap();
+    for row in outcome.tally.summary(1) {
+        assert_eq!(row.requests, row.done, "{row:?}");
+    }
+}
+
+#[test]
+fn ageing_lets_nobody_starve() {
+    // Class 1 alone would keep the device busy for ever.
+    let text = r#"
+        duration_ms = 2000
+        [[models]]
+        name = "greedy"
+        batches = [{ rows = 1, segments_us = [10000] }]
+        [[models]]
+        name = "patient"
+        batches = [{ rows = 1, segments_us = [5000] }]
+        [[loads]]
+        model = "greedy"
+        arrivals = { kind = "closed", clients = 3 }
+        [[loads]]
+        model = "patient"
+        class = 3
+        arrivals = { kind = "trace", at_ns = [0] }
+    "#;
+    let scenario: Scenario = toml::from_str(text).unwrap();
+    let end_of_patient = |ageing| {
+        let mut end = None;
+        let mut tally = crate::Tally::default();
+        Simulation::new(&scenario, &Choice::Windows { ageing })
+            .run(|now, events, decisions| {
+                let ended = tally.turn(now, events, decisions);
+                end = end.or(ended.iter().find(|e| e.request.class.level() == 3 && e.end == End::Done).map(|e| e.at));
+                Ok(())
+            })
+            .unwrap();
+        end.unwrap()
+    };
+    assert!(end_of_patient(Span::from_ms(50)).ns() < 200_000_000);
+    assert!(end_of_patient(Span::ZERO).ns() > 2_000_000_000);
+}
