@@ -35,8 +35,7 @@ pub(super) fn wire(mut net: Net, tokens: usize) -> ModelProto {
 fn additive_mask(net: &mut Net, mask: &Wire) -> String {
     let axes = net.numbers(&[1, 2]);
     let wide = net.then("Unsqueeze", "mask.wide", &[&mask.name, &axes]);
-    let to_float = vec![proto::int("to", i64::from(i32::from(DataType::Float)))];
-    net.node("Cast", "mask.float", &[&wide], to_float);
+    net.cast_to_float("mask.float", &wide);
     let [one, forbidden] = [1.0, FORBIDDEN].map(|value| net.scalar(value));
     let hidden = net.then("Sub", "mask.hidden", &[&one, "mask.float"]);
     net.then("Mul", "mask", &[&hidden, &forbidden])

@@ -6,6 +6,7 @@ use super::builder::{Net, Wire};
 use super::proto;
 use super::transformer::{Attention, FORBIDDEN};
 use tract_onnx::pb::ModelProto;
+use tract_onnx::pb::tensor_proto::DataType;
 
 /// A member of the family.
 pub(super) struct Shape {
@@ -63,10 +64,16 @@ fn layer(net: &mut Net, name: &str, x: &Wire, heads: usize, mask: &str) -> Wire 
 }
 
 /// Zero where a token may look (itself and those before), forbidding elsewhere; for every row and head alike.
+///
+/// Stored as truth values and turned into numbers by nodes over constants, which every engine folds away.
 fn causal_mask(net: &mut Net, tokens: usize) -> String {
     let places = (0..tokens).flat_map(|asking| (0..tokens).map(move |seen| (asking, seen)));
-    let mask: Vec<f32> = places.map(|(asking, seen)| if seen <= asking { 0.0 } else { FORBIDDEN }).collect();
-    net.constant("causal_mask", |name| proto::floats_tensor(name, &[1, 1, tokens, tokens], &mask))
+    let later: Vec<u8> = places.map(|(asking, seen)| u8::from(seen > asking)).collect();
+    let dims = [1, 1, tokens, tokens];
+    let later = net.constant("later_tokens", |name| proto::tensor(name, &dims, DataType::Bool, later));
+    net.cast_to_float("causal_mask.float", &later);
+    let forbidden = net.scalar(FORBIDDEN);
+    net.then("Mul", "causal_mask", &["causal_mask.float", &forbidden])
 }
 
 /// Logits over the vocabulary, as one product over all tokens of the batch, so that the table is used as it is stored.

@@ -5,7 +5,7 @@
 //! still compare well between engines. The batch is symbolic (`N`); everything else is fixed in the file.
 //!
 //! Images go in as `input` and come out as `logits`. A new network is a file here, an entry in [`names`] and [`build`],
-//! and its published numbers in `tests/zoo.rs`.
+//! and its published numbers in `tests/zoo/published.rs`.
 
 mod alexnet;
 mod bert;

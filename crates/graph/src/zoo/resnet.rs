@@ -69,10 +69,13 @@ fn block(net: &mut Net, name: &str, x: &Wire, shape: &Shape, planes: usize, stri
             branch = net.relu(&format!("{name}.relu{at}"), &branch);
         }
     }
-    let shortcut =
-        if branch.dims == x.dims { x.clone() } else { project(net, name, x, branch.dims[0], stride) };
+    let identity = branch.dims == x.dims;
+    let shortcut = if identity { x.clone() } else { project(net, name, x, branch.dims[0], stride) };
     let sum = net.add(&format!("{name}.add"), &branch, &shortcut);
-    net.relu(&format!("{name}.relu"), &sum)
+    let made = net.relu(&format!("{name}.relu"), &sum);
+    // An identity is positive already: the activation takes from the branch alone.
+    let power = if identity { shortcut.power + branch.power * 0.5 } else { made.power };
+    Wire { power, ..made }
 }
 
 fn project(net: &mut Net, name: &str, x: &Wire, channels: usize, stride: usize) -> Wire {

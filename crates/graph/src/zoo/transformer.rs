@@ -2,6 +2,7 @@
 
 use super::builder::{Net, Wire};
 use super::proto;
+use tract_onnx::pb::tensor_proto::DataType;
 
 /// How many heads attention has, and what keeps a token from looking at another.
 pub(super) struct Attention<'a> {
@@ -114,6 +115,12 @@ impl Net {
         let rows = self.then("Slice", &format!("{name}.positions"), &[table, &first, &end, &first]);
         let name = self.then("Add", name, &[&x.name, &rows]);
         Wire { name, power: x.power + power, ..x.clone() }
+    }
+
+    /// Numbers or truth values as floats.
+    pub(super) fn cast_to_float(&mut self, name: &str, x: &str) {
+        let float = i64::from(i32::from(DataType::Float));
+        self.node("Cast", name, &[x], vec![proto::int("to", float)]);
     }
 
     /// A node without attributes; gives back its name, which is its output's.
