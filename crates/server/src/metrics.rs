@@ -408,9 +408,15 @@ impl ModelMetrics {
         self.preemptions.inc();
     }
 
-    /// `waiting` requests of `class` are in the queue now.
-    pub fn queue_depth(&self, class: Class, waiting: usize) {
-        self.classes[self.place(class)].depth.set(i64::try_from(waiting).unwrap_or(i64::MAX));
+    /// So many requests wait now, by class; in classes not listed none does.
+    pub fn waiting(&self, by_class: &BTreeMap<Class, usize>) {
+        let mut depths = vec![0_usize; self.classes.len()];
+        for (class, waiting) in by_class {
+            depths[self.place(*class)] += waiting;
+        }
+        for (class, waiting) in self.classes.iter().zip(depths) {
+            class.depth.set(i64::try_from(waiting).unwrap_or(i64::MAX));
+        }
     }
 
     /// The class's place; one beyond the configured classes counts as the last.
@@ -490,3 +496,6 @@ impl Totals {
         self.requests.fail.add(ended.total);
     }
 }
+
+#[cfg(test)]
+mod tests;

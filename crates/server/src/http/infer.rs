@@ -2,6 +2,7 @@
 
 use super::body::{self, Held};
 use super::catalog::{Known, is_ready};
+use super::listen::Stop;
 use super::respond::{Failure, reply, unanswered};
 use super::{Front, Inner};
 use crate::kserve::{self, Call, CallError, Encoded, Form, Limits};
@@ -38,7 +39,11 @@ async fn answer(
     let limits = Limits { tensor_bytes: front.limits.body_bytes };
     let (call, _held) = decode(held, json_len, model, known.clone(), limits).await?;
     let ticket = front.handle.submit(call.submission.clone())?;
-    let outcome = ticket.outcome().await;
+    let mut stop = front.stop.clone();
+    let outcome = tokio::select! {
+        outcome = ticket.outcome() => outcome,
+        _ = stop.wait_for(|stop| *stop == Stop::Now) => return Err(stopped()),
+    };
     if let Some(failure) = unanswered(&outcome) {
         return Err(failure);
     }
@@ -65,6 +70,11 @@ fn not_ready(model: &ModelInfo) -> Failure {
         "Request for unknown model: '{}' version {} is not at ready state: {why}",
         model.name, model.version
     );
+    Failure::new(StatusCode::SERVICE_UNAVAILABLE, error)
+}
+
+fn stopped() -> Failure {
+    let error = "the server stopped before the answer was ready; retry on another replica";
     Failure::new(StatusCode::SERVICE_UNAVAILABLE, error)
 }
 

@@ -21,6 +21,8 @@ use tokio::sync::{Semaphore, watch};
 const HEADER_BYTES_MAX: usize = 64 << 10;
 /// Most headers of one request.
 const HEADERS_MAX: usize = 100;
+/// Time to write the last replies once everything must close.
+const CLOSE_TIME: Duration = Duration::from_secs(1);
 /// Pause after the system refused to accept, for example because no descriptor is free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -45,32 +47,43 @@ pub enum ListenError {
     },
 }
 
-/// When to stop: `Serving` until told otherwise.
+/// When to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// Go on.
+    /// Not yet.
     Serving,
     /// Accept nothing new, finish what runs.
     Drain,
-    /// Close everything now.
+    /// Tell those who still wait that nothing comes any more, and close.
     Now,
 }
 
-/// Opens `address`, which must be a loopback address unless `exposed` allows others.
+/// Opens `address`, whose port the system chooses when it is 0, and which must be a loopback address unless `exposed` allows others.
 ///
 /// # Errors
 /// When it is reachable from outside and that was not allowed, or the system refuses.
-pub async fn bind(address: SocketAddr, exposed: bool) -> Result<TcpListener, ListenError> {
+pub(super) async fn bind(
+    address: SocketAddr,
+    exposed: bool,
+) -> Result<(TcpListener, SocketAddr), ListenError> {
     if !exposed && !address.ip().is_loopback() {
         return Err(ListenError::Exposed { address });
     }
-    TcpListener::bind(address).await.map_err(|source| ListenError::Bind { address, source })
+    let refused = |source| ListenError::Bind { address, source };
+    let listener = TcpListener::bind(address).await.map_err(refused)?;
+    let chosen = listener.local_addr().map_err(refused)?;
+    Ok((listener, chosen))
 }
 
 /// Serves `router` on `listener` until `stop` says otherwise and every connection has ended.
 ///
 /// Connections idle in keep-alive close as soon as draining begins.
-pub async fn serve(listener: TcpListener, router: Router, limits: HttpLimits, stop: watch::Receiver<Stop>) {
+pub(super) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    limits: HttpLimits,
+    stop: watch::Receiver<Stop>,
+) {
     let room = Arc::new(Semaphore::new(limits.connections));
     let mut accepting = stop.clone();
     while *accepting.borrow_and_update() == Stop::Serving {
@@ -118,24 +131,20 @@ async fn connection(stream: TcpStream, router: Router, limits: HttpLimits, mut s
         .max_buf_size(HEADER_BYTES_MAX)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     let mut served = pin!(served);
-    let mut draining = false;
-    loop {
+    for stage in [Stop::Drain, Stop::Now] {
         tokio::select! {
-            ended = served.as_mut() => {
-                if let Err(error) = ended {
-                    tracing::debug!(%error, "a connection ended early");
-                }
-                return;
-            }
-            changed = stop.wait_for(|stop| *stop == Stop::Now || (*stop == Stop::Drain && !draining)) => {
-                match changed.map(|stop| *stop) {
-                    Ok(Stop::Drain) => {
-                        draining = true;
-                        served.as_mut().graceful_shutdown();
-                    }
-                    _ => return,
-                }
-            }
+            ended = served.as_mut() => return note(ended),
+            // A sender that is gone counts as `Now`: nobody is left who could say it.
+            _ = stop.wait_for(|stop| *stop == stage || *stop == Stop::Now) => served.as_mut().graceful_shutdown(),
         }
+    }
+    if let Ok(ended) = tokio::time::timeout(CLOSE_TIME, served).await {
+        note(ended);
+    }
+}
+
+fn note(ended: hyper::Result<()>) {
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended early");
     }
 }

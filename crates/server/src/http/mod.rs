@@ -13,16 +13,17 @@ mod infer;
 mod listen;
 mod respond;
 mod routes;
+mod serving;
 
 use crate::live::Handle;
 use crate::metrics::Metrics;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 pub use catalog::Catalog;
-pub use listen::{ListenError, Stop, bind, serve};
-pub use routes::{metrics_router, router};
+pub use listen::{ListenError, Stop};
+pub use serving::{Addresses, Drained, Serving, start};
 
 /// What one server lets its clients do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +54,7 @@ impl Default for HttpLimits {
 
 /// Everything the routes need. Cheap to clone.
 #[derive(Clone)]
-pub struct Front {
+struct Front {
     inner: Arc<Inner>,
 }
 
@@ -64,13 +65,21 @@ struct Inner {
     limits: HttpLimits,
     /// Pieces of `held_bytes` that are free.
     held: Arc<Semaphore>,
+    stop: watch::Receiver<Stop>,
 }
 
 impl Front {
-    /// A front end for `handle`, whose models are configured as `catalog` says.
-    #[must_use]
-    pub fn new(handle: Handle, catalog: Catalog, metrics: Arc<Metrics>, limits: HttpLimits) -> Self {
+    fn new(
+        handle: Handle,
+        catalog: Catalog,
+        metrics: Arc<Metrics>,
+        limits: HttpLimits,
+        stop: watch::Receiver<Stop>,
+    ) -> Self {
         let held = Arc::new(Semaphore::new(body::pieces(limits.held_bytes)));
-        Self { inner: Arc::new(Inner { handle, catalog, metrics, limits, held }) }
+        Self { inner: Arc::new(Inner { handle, catalog, metrics, limits, held, stop }) }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -66,6 +66,7 @@ impl From<SubmitError> for Failure {
 pub(super) fn unanswered(outcome: &Outcome) -> Option<Failure> {
     let (trouble, error) = match outcome {
         Outcome::Done(_) => return None,
+        Outcome::Rejected { label: "shape", why } => (Trouble::Invalid, why.clone()),
         Outcome::Rejected { label, why } => (Trouble::Unavailable, rejected(label, why)),
         Outcome::Dropped { why } | Outcome::Late { why } => {
             (Trouble::Unavailable, format!("Request timeout expired: {why}"))
@@ -79,8 +80,8 @@ pub(super) fn unanswered(outcome: &Outcome) -> Option<Failure> {
 fn rejected(label: &str, why: &str) -> String {
     let theirs = match label {
         "queue_full" => "Exceeds maximum queue size",
-        "draining" => return why.to_owned(),
-        _ => "Request timeout expired",
+        "cannot_meet_deadline" | "deadline_passed" => "Request timeout expired",
+        _ => return why.to_owned(),
     };
     if why.starts_with(theirs) { why.to_owned() } else { format!("{theirs}: {why}") }
 }

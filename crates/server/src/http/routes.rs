@@ -21,7 +21,7 @@ use serde::Serialize;
 use std::sync::Arc;
 
 /// The routes of KServe v2 and `/metrics`.
-pub fn router(front: Front) -> Router {
+pub(super) fn router(front: Front) -> Router {
     let mut router = Router::new()
         .route("/v2/health/live", get(live))
         .route("/v2/health/ready", get(ready))
@@ -41,7 +41,7 @@ pub fn router(front: Front) -> Router {
 }
 
 /// Only `/metrics`, for a port of its own.
-pub fn metrics_router(front: Front) -> Router {
+pub(super) fn metrics_router(front: Front) -> Router {
     finish(Router::new().route("/metrics", get(metrics)), front)
 }
 
