@@ -56,12 +56,7 @@ pub struct Turn<W: World> {
 }
 
 /// Takes one turn at `now`. `now` never goes back between turns of one world.
-pub fn turn<W: World>(
-    world: &mut W,
-    policy: &mut dyn Policy<W>,
-    now: Time,
-    events: &[W::Event],
-) -> Turn<W> {
+pub fn turn<W: World>(world: &mut W, policy: &mut dyn Policy<W>, now: Time, events: &[W::Event]) -> Turn<W> {
     for event in events {
         world.apply(now, event);
     }

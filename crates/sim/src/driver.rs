@@ -156,7 +156,9 @@ impl Simulation {
             }
             events.clear();
             let next = self.heap.peek().map(|Reverse((at, _, _))| *at);
-            let Some(at) = next.into_iter().chain(wake).min().filter(|at| *at <= self.deadline) else { break };
+            let Some(at) = next.into_iter().chain(wake).min().filter(|at| *at <= self.deadline) else {
+                break;
+            };
             now = at;
             while self.heap.peek().is_some_and(|Reverse((at, _, _))| *at <= now) {
                 let Some(Reverse((_, _, pending))) = self.heap.pop() else { break };

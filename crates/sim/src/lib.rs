@@ -12,7 +12,7 @@ mod tally;
 
 pub use driver::{Outcome, Simulation, SimulationError};
 pub use scenario::{Arrivals, Load, ModelEntry, Scenario, ScenarioError};
-pub use tally::{Ended, End, Group, Summary, Tally};
+pub use tally::{End, Ended, Group, Summary, Tally};
 
 #[cfg(test)]
 mod tests;

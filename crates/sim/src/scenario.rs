@@ -190,7 +190,11 @@ impl Scenario {
         let mut scenario: Self = toml::from_str(&text).map_err(|error| parse(error.to_string()))?;
         let mut faults = scenario.load_profiles(path.parent().unwrap_or(Path::new("")));
         faults.extend(scenario.faults());
-        if faults.is_empty() { Ok(scenario) } else { Err(ScenarioError::Faults { path: path.into(), faults }) }
+        if faults.is_empty() {
+            Ok(scenario)
+        } else {
+            Err(ScenarioError::Faults { path: path.into(), faults })
+        }
     }
 
     /// Replaces each profile path by the costs it holds.
@@ -205,7 +209,9 @@ impl Scenario {
             });
             match checked {
                 Ok(profile) if model.batches.is_empty() => model.batches = entries(&profile),
-                Ok(_) => faults.push(format!("model {:?} has both a profile and batches; keep one", model.name)),
+                Ok(_) => {
+                    faults.push(format!("model {:?} has both a profile and batches; keep one", model.name))
+                }
                 Err(error) => faults.push(format!("profile {} of {:?}: {error}", path.display(), model.name)),
             }
         }

@@ -24,8 +24,9 @@ fn scenario(text: &str) -> Scenario {
     };
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let option =
-            |key: &str| words.iter().find_map(|word| word.strip_prefix(key)?.strip_prefix('=')?.parse::<u64>().ok());
+        let option = |key: &str| {
+            words.iter().find_map(|word| word.strip_prefix(key)?.strip_prefix('=')?.parse::<u64>().ok())
+        };
         match words[0] {
             "partitions" => scenario.partitions = words[1].parse().unwrap(),
             "model" => {
@@ -300,7 +301,8 @@ fn scenario_faults_are_reported_at_once() {
         model "a" has no costs; give a profile or batches
         load 1: no model is called "b"
         load 1: class is 0; 1 goes first
-        load 1: rate is -1; it must be above 0 and at most 1e9 a second"#]].assert_eq(&text);
+        load 1: rate is -1; it must be above 0 and at most 1e9 a second"#]]
+    .assert_eq(&text);
 }
 
 /// A random but sensible scenario, small enough to run thousands of.
@@ -315,12 +317,20 @@ fn random_scenario(seed: u64) -> Scenario {
             (0..segments).map(|at| (segment * scale + at).to_string()).collect::<Vec<_>>().join(",")
         };
         let (delay, queue) = (rng.below(2) * rng.below(8), rng.below(3) * 5);
-        writeln!(text, "model m{model} 1:{} 2:{} 4:{} delay={delay} queue={queue}", times(2), times(3), times(5))
-            .unwrap();
+        writeln!(
+            text,
+            "model m{model} 1:{} 2:{} 4:{} delay={delay} queue={queue}",
+            times(2),
+            times(3),
+            times(5)
+        )
+        .unwrap();
     }
     for _ in 0..rng.below(40) {
-        let (at, model, class, rows) = (rng.below(120), rng.below(models), 1 + rng.below(3), 1 + rng.below(3));
-        let timeout = if rng.below(2) == 0 { String::new() } else { format!(" timeout={}", 1 + rng.below(90)) };
+        let (at, model, class, rows) =
+            (rng.below(120), rng.below(models), 1 + rng.below(3), 1 + rng.below(3));
+        let timeout =
+            if rng.below(2) == 0 { String::new() } else { format!(" timeout={}", 1 + rng.below(90)) };
         writeln!(text, "at {at} m{model} class={class} rows={rows}{timeout}").unwrap();
     }
     let mut scenario = scenario(&text);
@@ -390,7 +400,8 @@ fn below_capacity_windows_misses_nothing() {
     "#;
     let scenario: Scenario = toml::from_str(text).unwrap();
     assert_eq!(scenario.faults(), Vec::<String>::new());
-    let outcome = Simulation::new(&scenario, &Choice::named("windows").unwrap()).run(|_, _, _| Ok(())).unwrap();
+    let outcome =
+        Simulation::new(&scenario, &Choice::named("windows").unwrap()).run(|_, _, _| Ok(())).unwrap();
     for row in outcome.tally.summary(1) {
         assert_eq!(row.requests, row.done, "{row:?}");
     }
@@ -422,7 +433,10 @@ fn ageing_lets_nobody_starve() {
         Simulation::new(&scenario, &Choice::Windows { ageing })
             .run(|now, events, decisions| {
                 let ended = tally.turn(now, events, decisions);
-                end = end.or(ended.iter().find(|e| e.request.class.level() == 3 && e.end == End::Done).map(|e| e.at));
+                end = end.or(ended
+                    .iter()
+                    .find(|e| e.request.class.level() == 3 && e.end == End::Done)
+                    .map(|e| e.at));
                 Ok(())
             })
             .unwrap();

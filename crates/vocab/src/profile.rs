@@ -70,11 +70,15 @@ pub enum ProfileError {
 impl std::fmt::Display for ProfileError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Empty => f.write_str("the profile has no segment or no batch; measure it with `raddle profile`"),
+            Self::Empty => {
+                f.write_str("the profile has no segment or no batch; measure it with `raddle profile`")
+            }
             Self::SegmentCount { batch, found, expected } => {
                 write!(f, "batch {batch} lists {found} segment times, the profile has {expected} segments")
             }
-            Self::Order { batch } => write!(f, "batch {batch} is out of order; list batches ascending from 1"),
+            Self::Order { batch } => {
+                write!(f, "batch {batch} is out of order; list batches ascending from 1")
+            }
             Self::NoTime { batch } => write!(f, "batch {batch} takes no time; measure it again"),
         }
     }

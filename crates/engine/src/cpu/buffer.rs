@@ -26,12 +26,7 @@ impl CpuBuffer {
         self.tensor
     }
 
-    fn range(
-        &self,
-        offset: usize,
-        length: usize,
-        act: &str,
-    ) -> Result<std::ops::Range<usize>, EngineError> {
+    fn range(&self, offset: usize, length: usize, act: &str) -> Result<std::ops::Range<usize>, EngineError> {
         let size = self.tensor.as_bytes().len();
         match offset.checked_add(length).filter(|end| *end <= size) {
             Some(end) => Ok(offset..end),

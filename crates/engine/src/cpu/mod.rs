@@ -4,7 +4,9 @@ mod buffer;
 mod program;
 mod queue;
 
-use crate::{Buffer, Capabilities, Device, DeviceInfo, EngineError, PartitionInfo, Program, Queue, TensorSpec};
+use crate::{
+    Buffer, Capabilities, Device, DeviceInfo, EngineError, PartitionInfo, Program, Queue, TensorSpec,
+};
 use buffer::CpuBuffer;
 use graph::{Graph, Segment};
 use program::CpuProgram;

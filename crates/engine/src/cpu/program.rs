@@ -7,7 +7,8 @@ use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tract_core::prelude::{
-    IntoArcTensor, IntoRunnable, IntoTValue, OutletId, SpecialOps, TVec, TractResult, Tensor, TypedFact, TypedModel, TypedRunnableModel, tvec,
+    IntoArcTensor, IntoRunnable, IntoTValue, OutletId, SpecialOps, TVec, Tensor, TractResult, TypedFact,
+    TypedModel, TypedRunnableModel, tvec,
 };
 
 pub(super) struct CpuProgram {

@@ -32,7 +32,9 @@ fn pool(partition: PartitionId, cores: &[usize]) -> Result<Executor, EngineError
         .num_threads(cores.len())
         .thread_name(move |worker| format!("{partition} worker {worker}"))
         // A worker that cannot be pinned still computes, only less predictably.
-        .start_handler(move |worker| drop(pin(&own[worker..=worker])))
+        .start_handler(move |worker| {
+            let _ = pin(&own[worker..=worker]);
+        })
         .build();
     let pool = pool.map_err(|error| EngineError::Unavailable { partition, why: error.to_string() })?;
     Ok(Executor::MultiThread(Arc::new(pool)))

@@ -52,7 +52,8 @@ impl Story {
         let ours = |run: &RunId| Some(*run) == self.run;
         match event {
             Event::RunFinished { run, .. } if ours(run) => {
-                let left = if world.request(self.request).is_some() { "answered" } else { "finished without it" };
+                let left =
+                    if world.request(self.request).is_some() { "answered" } else { "finished without it" };
                 self.line(now, &format!("{run} finished: {left}"));
                 self.run = None;
             }
@@ -81,7 +82,8 @@ impl Story {
             Event::RequestArrived { request } if request.id == self.request => {
                 self.arrival = Some(now);
                 let model = world.model(request.model).map_or("an unknown model", |spec| spec.name.as_str());
-                let due = request.deadline.map_or("no deadline".into(), |at| format!("due in {}", at.since(now)));
+                let due =
+                    request.deadline.map_or("no deadline".into(), |at| format!("due in {}", at.since(now)));
                 let rows = request.rows;
                 self.line(now, &format!("arrived for {model}: {}, {rows} row(s), {due}", request.class));
             }
@@ -103,10 +105,16 @@ impl Story {
                 let others = requests.len() - 1;
                 self.line(now, &format!("chosen for {run} on {place} with {others} other(s): {why}"));
             }
-            Act::Park { run } if Some(*run) == self.run => self.line(now, &format!("{run} asked to park: {why}")),
+            Act::Park { run } if Some(*run) == self.run => {
+                self.line(now, &format!("{run} asked to park: {why}"))
+            }
             Act::Resume { run } if Some(*run) == self.run => self.line(now, &format!("{run} resumed: {why}")),
-            Act::Abandon { run } if Some(*run) == self.run => self.line(now, &format!("{run} given up: {why}")),
-            Act::Reject { request } if *request == self.request => self.line(now, &format!("rejected: {why}")),
+            Act::Abandon { run } if Some(*run) == self.run => {
+                self.line(now, &format!("{run} given up: {why}"))
+            }
+            Act::Reject { request } if *request == self.request => {
+                self.line(now, &format!("rejected: {why}"))
+            }
             Act::Expire { request } if *request == self.request => {
                 let what = if self.run.is_some() { "late" } else { "dropped" };
                 self.line(now, &format!("{what}: {why}"));

@@ -73,7 +73,9 @@ impl<W: Write> Timeline<W> {
 
     fn event(&mut self, now: Time, event: &Event) -> std::io::Result<()> {
         match event {
-            Event::PartitionAdded { partition, name } => self.name_track(DEVICE_TRACKS, partition.0.into(), name),
+            Event::PartitionAdded { partition, name } => {
+                self.name_track(DEVICE_TRACKS, partition.0.into(), name)
+            }
             Event::ModelAdded { spec } => self.name_track(MODEL_TRACKS, spec.id.0 + 1, &spec.name),
             Event::RunStarted { run } | Event::RunResumed { run } => {
                 self.began.insert(*run, now);
@@ -100,8 +102,10 @@ impl<W: Write> Timeline<W> {
             }
             Act::Park { run } => {
                 let Some(partition) = self.world.run(*run).map(|run| run.partition) else { return Ok(()) };
-                self.emit(&json!({"ph": "i", "s": "t", "pid": DEVICE_TRACKS, "tid": partition.0, "ts": us(now),
-                    "name": format!("park {run}"), "args": {"why": why}}))
+                self.emit(
+                    &json!({"ph": "i", "s": "t", "pid": DEVICE_TRACKS, "tid": partition.0, "ts": us(now),
+                    "name": format!("park {run}"), "args": {"why": why}}),
+                )
             }
             _ => Ok(()),
         }
@@ -132,7 +136,9 @@ impl<W: Write> Timeline<W> {
     }
 
     fn begin(&mut self, at: Time, tid: PartitionId, name: &str, args: Value) -> std::io::Result<()> {
-        self.emit(&json!({"ph": "B", "pid": DEVICE_TRACKS, "tid": tid.0, "ts": us(at), "name": name, "args": args}))
+        self.emit(
+            &json!({"ph": "B", "pid": DEVICE_TRACKS, "tid": tid.0, "ts": us(at), "name": name, "args": args}),
+        )
     }
 
     fn end(&mut self, at: Time, tid: PartitionId) -> std::io::Result<()> {
@@ -143,8 +149,10 @@ impl<W: Write> Timeline<W> {
         let Some(run) = self.world.run(id) else { return Ok(()) };
         let (tid, parks) = (run.partition.0, run.parks + u32::from(phase == "s"));
         let flow = format!("{id}/{parks}");
-        self.emit(&json!({"ph": phase, "bp": "e", "pid": DEVICE_TRACKS, "tid": tid, "ts": us(now), "cat": "park",
-            "name": "parked", "id": flow}))
+        self.emit(
+            &json!({"ph": phase, "bp": "e", "pid": DEVICE_TRACKS, "tid": tid, "ts": us(now), "cat": "park",
+            "name": "parked", "id": flow}),
+        )
     }
 
     fn instant(&mut self, now: Time, id: RequestId, end: &str, why: &str) -> std::io::Result<()> {

@@ -151,6 +151,12 @@ pub enum SubmitError {
         /// The bound.
         limit: usize,
     },
+    /// The inputs of requests in flight fill the memory set aside for them.
+    #[error("Exceeds maximum queue size: inputs of requests in flight fill {limit}; retry later")]
+    FullBytes {
+        /// The bound.
+        limit: vocab::Bytes,
+    },
     /// The server is shutting down.
     #[error("the server is draining and takes no new requests; retry on another replica")]
     Draining,

@@ -1,11 +1,22 @@
 //! The live driver: the same turn as the simulator's, on the wall clock and a real device.
 //!
 //! ```text
-//! front end ──Submission──▶ scheduler thread (world + policy) ──launch/park──▶ one thread a partition ──▶ device
+//! front end ──Submission──▶ scheduler thread (world + policy) ──start/park──▶ one thread a partition ──▶ device
 //!     ▲                          │        ▲                                          │
 //!     └────────Outcome───────────┘        └────────────── events ────────────────────┘
 //! ```
+//! A loader thread prepares models, and new shapes of models that take several, beside them.
 
 mod handle;
+mod load;
+mod observe;
+mod partition;
+mod runtime;
+mod scheduler;
+mod variant;
 
 pub use handle::{Answer, Handle, ModelInfo, ModelState, Outcome, Readiness, Submission, SubmitError, Ticket, Timing};
+pub use load::{Calibration, measure};
+pub use observe::Observer;
+pub use runtime::{Limits, Runtime, RuntimeError, RuntimeOptions};
+pub use variant::buckets;

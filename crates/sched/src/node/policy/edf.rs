@@ -30,7 +30,8 @@ impl Policy<NodeWorld> for Edf {
         let start = |(place, (partition, (_, _, model)))| {
             let batch = fill(world, order(world.queue(model)), rows_max(world, model));
             let run = RunId(world.next_run().0 + place);
-            let act = Act::Start { run, model, partition, requests: batch.requests, window: Window::from(now) };
+            let act =
+                Act::Start { run, model, partition, requests: batch.requests, window: Window::from(now) };
             Decision { act, why: Why::EarliestDeadline }
         };
         (0u64..).zip(idle.into_iter().zip(heads)).map(start).collect()

@@ -30,7 +30,8 @@ impl Policy<NodeWorld> for Fifo {
             let Some((_, model)) = heads.pop() else { break };
             let batch = fill(world, world.queue(model).by_arrival(), rows_max(world, model));
             let run = RunId(world.next_run().0 + started as u64);
-            let act = Act::Start { run, model, partition, requests: batch.requests, window: Window::from(now) };
+            let act =
+                Act::Start { run, model, partition, requests: batch.requests, window: Window::from(now) };
             decisions.push(Decision { act, why: Why::Oldest });
         }
         decisions

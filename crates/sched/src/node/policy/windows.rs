@@ -131,7 +131,9 @@ impl Windows {
         plan.started.extend(&requests);
         let act = Act::Start { run, model: head.model, partition, requests, window };
         plan.decisions.push(Decision { act, why: Why::MostUrgent { class: head.class } });
-        if let Some(next) = world.model(head.model).and_then(|spec| self.head(now, world, spec, &plan.started)) {
+        if let Some(next) =
+            world.model(head.model).and_then(|spec| self.head(now, world, spec, &plan.started))
+        {
             plan.heads.push(next);
         }
     }

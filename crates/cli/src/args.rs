@@ -1,0 +1,214 @@
+//! Command-line arguments, as typed. Turning them into rich values is each command's job.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+/// Shares processors and GPUs among deep-learning models.
+#[derive(Debug, Parser)]
+#[command(name = "raddle", version, about, propagate_version = true)]
+pub(crate) struct Cli {
+    /// How results are printed.
+    #[arg(long, global = true, value_enum, default_value_t = Format::Table)]
+    pub(crate) format: Format,
+    /// Say more; twice for everything. `RADDLE_LOG` takes a filter instead.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// How log lines look.
+    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text)]
+    pub(crate) log_format: LogFormat,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Aligned columns for people.
+    Table,
+    /// One JSON document with a `schema_version`.
+    Json,
+    /// Comma-separated values with a header.
+    Csv,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve a repository of ONNX models over KServe v2.
+    Serve(ServeArgs),
+    /// Run policies on virtual time.
+    Simulate(SimulateArgs),
+    /// Measure a model on this machine's processor.
+    Profile(ProfileArgs),
+    /// Show a model's layers, segments and costs.
+    Inspect(InspectArgs),
+    /// Take every turn of a journal again and compare the decisions.
+    Replay(JournalArgs),
+    /// Tell why a request waited, was refused, or was stopped for others.
+    Explain(ExplainArgs),
+    /// Draw a journal as a Chrome/Perfetto timeline or an SVG picture.
+    Timeline(TimelineArgs),
+    /// Write the papers' networks as ONNX files with seeded weights.
+    Zoo(ZooArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// Folder of models in Triton's layout; a bare NAME/model.onnx or NAME.onnx needs no config.
+    pub(crate) repository: PathBuf,
+    /// Address to listen on. Anything but loopback is refused until there is authentication.
+    #[arg(long, env = "RADDLE_HTTP_ADDRESS", default_value = "127.0.0.1")]
+    pub(crate) http_address: IpAddr,
+    /// Port; 0 lets the system choose.
+    #[arg(long, env = "RADDLE_HTTP_PORT", default_value_t = 8000)]
+    pub(crate) http_port: u16,
+    /// Port for metrics alone; /metrics is always on the HTTP port too.
+    #[arg(long)]
+    pub(crate) metrics_port: Option<u16>,
+    /// Policy: fifo, edf, timeslice or windows.
+    #[arg(long, default_value = "windows")]
+    pub(crate) policy: String,
+    /// Time slice of the timeslice policy, ms.
+    #[arg(long)]
+    pub(crate) slice_ms: Option<u64>,
+    /// Ageing of the windows policy: a request gains a class for each such time it waits, ms; 0 is never.
+    #[arg(long)]
+    pub(crate) ageing_ms: Option<u64>,
+    /// Core sets that are partitions, for example "0;1" or "0-1"; all cores in one by default.
+    #[arg(long)]
+    pub(crate) cpu_partitions: Option<String>,
+    /// max_batch_size of models that do not say.
+    #[arg(long, default_value_t = 4)]
+    pub(crate) max_batch_size: u32,
+    /// Most segments a model is cut into.
+    #[arg(long)]
+    pub(crate) segments_max: Option<usize>,
+    /// Largest request body.
+    #[arg(long, default_value_t = 64 << 20)]
+    pub(crate) http_max_input_size: usize,
+    /// Requests in flight at most.
+    #[arg(long, default_value_t = 4096)]
+    pub(crate) in_flight_max: usize,
+    /// After SIGTERM, requests in flight get this long.
+    #[arg(long, default_value_t = 30)]
+    pub(crate) exit_timeout_secs: u64,
+    /// Stop when a model of the repository cannot be served, instead of serving the others.
+    #[arg(long)]
+    pub(crate) exit_on_error: bool,
+    /// Record every turn here, for `raddle replay` and `raddle explain`.
+    #[arg(long)]
+    pub(crate) journal: Option<PathBuf>,
+    /// Draw a Chrome/Perfetto timeline here.
+    #[arg(long)]
+    pub(crate) timeline: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SimulateArgs {
+    /// Scenario in TOML.
+    pub(crate) scenario: PathBuf,
+    /// Policies to compare, instead of the scenario's own: a,b,c.
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) policy: Vec<String>,
+    /// Seed, instead of the scenario's own.
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// Record the turns of the (only) policy here.
+    #[arg(long)]
+    pub(crate) journal: Option<PathBuf>,
+    /// Draw a Chrome/Perfetto timeline of the (only) policy here.
+    #[arg(long)]
+    pub(crate) timeline: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ProfileArgs {
+    /// ONNX file.
+    pub(crate) model: PathBuf,
+    /// Batch buckets to measure.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4, 8])]
+    pub(crate) batches: Vec<u32>,
+    /// Timed runs of each bucket; medians count.
+    #[arg(long, default_value_t = 10)]
+    pub(crate) repeats: u32,
+    /// Cores to measure on, for example "1" or "0-1"; all by default.
+    #[arg(long)]
+    pub(crate) cores: Option<String>,
+    /// Most segments the model is cut into.
+    #[arg(long)]
+    pub(crate) segments_max: Option<usize>,
+    /// Sizes of free dimensions: name=size,…
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) free: Vec<String>,
+    /// Write the profile here, for the simulator.
+    #[arg(short, long)]
+    pub(crate) output: Option<PathBuf>,
+    /// Draw latency by batch and by segment here, as SVG.
+    #[arg(long)]
+    pub(crate) svg: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InspectArgs {
+    /// ONNX file.
+    pub(crate) model: PathBuf,
+    /// Rows to bind the batch to.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) batch: usize,
+    /// Sizes of free dimensions: name=size,…
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) free: Vec<String>,
+    /// Most segments the model is cut into.
+    #[arg(long)]
+    pub(crate) segments_max: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct JournalArgs {
+    /// Journal written by `serve` or `simulate`.
+    pub(crate) journal: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// Journal written by `serve` or `simulate`.
+    pub(crate) journal: PathBuf,
+    /// Request number, as 17 or r17 (the reply's `raddle-request` header).
+    pub(crate) request: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TimelineArgs {
+    /// Journal written by `serve` or `simulate`.
+    pub(crate) journal: PathBuf,
+    /// File to write: .json for ui.perfetto.dev, .svg for a picture.
+    #[arg(short, long)]
+    pub(crate) output: PathBuf,
+    /// Only from here on, ms.
+    #[arg(long)]
+    pub(crate) from_ms: Option<u64>,
+    /// Only up to here, ms.
+    #[arg(long)]
+    pub(crate) to_ms: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ZooArgs {
+    /// Networks to write; none lists them.
+    pub(crate) names: Vec<String>,
+    /// Folder; each network becomes NAME/1/model.onnx in it.
+    #[arg(short, long, default_value = ".")]
+    pub(crate) output: PathBuf,
+    /// Seed of the weights.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) seed: u64,
+}

@@ -1,0 +1,176 @@
+//! `raddle serve`: a repository behind KServe v2.
+
+use crate::args::ServeArgs;
+use anyhow::{Context as _, bail};
+use engine::CpuDevice;
+use graph::{ImportLimits, SegmentOptions};
+use sched::node::policy::Choice;
+use server::http::{self, Addresses, Catalog, HttpLimits};
+use server::live::{Calibration, Handle, Limits, ModelState, Observer, Readiness, Runtime, RuntimeOptions};
+use server::metrics::Metrics;
+use server::repository::{self, Repository};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+use vocab::Span;
+
+pub(crate) fn run(args: ServeArgs) -> anyhow::Result<()> {
+    let repository = repository::scan(&args.repository)?;
+    report(&repository, args.exit_on_error)?;
+    let choice = choice(&args)?;
+    let device = Arc::new(device(args.cpu_partitions.as_deref())?);
+    let mut observers = Vec::new();
+    if let Some(path) = &args.journal {
+        let journal = Observer::journal(path, &choice);
+        observers.push(journal.with_context(|| format!("cannot write journal {}", path.display()))?);
+    }
+    if let Some(path) = &args.timeline {
+        let timeline = Observer::timeline(path);
+        observers.push(timeline.with_context(|| format!("cannot write timeline {}", path.display()))?);
+    }
+    let metrics = Arc::new(Metrics::new());
+    let segments = segment_options(args.segments_max);
+    let options = RuntimeOptions {
+        device,
+        policy: choice,
+        observers,
+        limits: Limits { in_flight: args.in_flight_max, ..Limits::default() },
+        import: ImportLimits::default(),
+        batch_default: args.max_batch_size.max(1),
+        segments,
+        calibration: Calibration::default(),
+    };
+    let runtime = Runtime::start(options, repository.entries.clone(), metrics.clone())?;
+    let served = listen(&args, &repository, runtime.handle(), metrics);
+    runtime.stop();
+    served
+}
+
+/// Logs what the repository scan found; stops when nothing, or with `strict` not everything, can be served.
+fn report(repository: &Repository, strict: bool) -> anyhow::Result<()> {
+    for warning in &repository.warnings {
+        tracing::warn!("{warning}");
+    }
+    for problem in &repository.problems {
+        tracing::error!("{problem}");
+    }
+    if strict && !repository.problems.is_empty() {
+        bail!("the repository has {} problem(s), listed above", repository.problems.len());
+    }
+    if repository.entries.is_empty() {
+        tracing::warn!("the repository has no model; put NAME/1/model.onnx or NAME.onnx into it");
+    }
+    Ok(())
+}
+
+fn choice(args: &ServeArgs) -> anyhow::Result<Choice> {
+    let known = Choice::NAMES.join(", ");
+    let named = Choice::named(&args.policy);
+    let mut choice =
+        named.with_context(|| format!("no policy is called {:?}; there are {known}", args.policy))?;
+    match (&mut choice, args.slice_ms, args.ageing_ms) {
+        (Choice::TimeSlice { slice }, Some(ms), None) => *slice = Span::from_ms(ms),
+        (Choice::Windows { ageing }, None, Some(ms)) => *ageing = Span::from_ms(ms),
+        (_, None, None) => {}
+        _ => bail!("--slice-ms goes with --policy timeslice, --ageing-ms with --policy windows"),
+    }
+    Ok(choice)
+}
+
+/// The processor with the partitions asked for: sets of cores separated by `;`.
+pub(crate) fn device(partitions: Option<&str>) -> anyhow::Result<CpuDevice> {
+    let Some(text) = partitions else { return Ok(CpuDevice::whole()?) };
+    let sets = text.split(';').map(cores).collect::<anyhow::Result<Vec<_>>>()?;
+    Ok(CpuDevice::with_cores(sets)?)
+}
+
+/// Cores from a list such as `0,2-3`.
+pub(crate) fn cores(text: &str) -> anyhow::Result<Vec<usize>> {
+    let mut cores = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.trim().split_once('-').unwrap_or((part.trim(), part.trim()));
+        let core = |text: &str| {
+            text.parse::<usize>().with_context(|| format!("{text:?} in {part:?} is not a core number"))
+        };
+        let (first, last) = (core(first)?, core(last)?);
+        if first > last || last - first > 4_096 {
+            bail!("{part:?} is not a range of cores; write the lower number first");
+        }
+        cores.extend(first..=last);
+    }
+    Ok(cores)
+}
+
+pub(crate) fn segment_options(segments_max: Option<usize>) -> SegmentOptions {
+    let default = SegmentOptions::default();
+    SegmentOptions { segments_max: segments_max.unwrap_or(default.segments_max), ..default }
+}
+
+fn listen(
+    args: &ServeArgs,
+    repository: &Repository,
+    handle: Handle,
+    metrics: Arc<Metrics>,
+) -> anyhow::Result<()> {
+    let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    tokio.block_on(async {
+        let address = |port| SocketAddr::new(args.http_address, port);
+        let metrics_port = args.metrics_port.map(address);
+        let addresses = Addresses { http: address(args.http_port), metrics: metrics_port, exposed: false };
+        let limits = HttpLimits { body_bytes: args.http_max_input_size, ..HttpLimits::default() };
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let catalog = Catalog::new(repository);
+        let serving = http::start(addresses, limits, handle.clone(), catalog, metrics).await?;
+        tracing::info!("listening on http://{}", serving.addresses.http);
+        let ready = tokio::spawn(announce(handle.clone(), serving.addresses.http, args.exit_on_error));
+        let strict_failure = tokio::select! {
+            _ = terminate.recv() => None,
+            _ = interrupt.recv() => None,
+            failure = ready => failure.context("announcing readiness failed")?,
+        };
+        if let Some(failure) = strict_failure {
+            bail!(failure);
+        }
+        let limit = Duration::from_secs(args.exit_timeout_secs);
+        tracing::info!("draining for up to {} s; a second signal stops at once", limit.as_secs());
+        tokio::select! {
+            drained = serving.drain(limit) => {
+                if drained.cut > 0 {
+                    tracing::warn!("{} request(s) were cut off after {} s", drained.cut, limit.as_secs());
+                }
+            }
+            _ = terminate.recv() => tracing::warn!("second signal: stopping at once"),
+            _ = interrupt.recv() => tracing::warn!("second signal: stopping at once"),
+        }
+        Ok(())
+    })
+}
+
+/// Waits until models are loaded, says so with a call to try, then waits for ever; with `strict`, ends with a reason
+/// when a model could not be served.
+async fn announce(handle: Handle, address: SocketAddr, strict: bool) -> Option<String> {
+    while handle.readiness() == Readiness::Loading {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let models = handle.models();
+    let failed: Vec<String> = models
+        .iter()
+        .filter_map(|model| match &model.state {
+            ModelState::Unavailable(why) => Some(format!("{}: {why}", model.name)),
+            _ => None,
+        })
+        .collect();
+    if strict && !failed.is_empty() {
+        return Some(format!("models that cannot be served: {}", failed.join("; ")));
+    }
+    let ready = models.iter().filter(|model| model.state == ModelState::Ready);
+    let names: Vec<&str> = ready.clone().map(|model| model.name.as_str()).collect();
+    tracing::info!("ready: {} model(s): {}", names.len(), names.join(", "));
+    if let Some(call) = ready.into_iter().find_map(|model| crate::serve_example::curl(model, address)) {
+        // People paste this; it is data for them, on stderr with the rest of the log.
+        tracing::info!("try it:\n{call}");
+    }
+    std::future::pending().await
+}

@@ -1,0 +1,248 @@
+//! The loader thread: reads models, prepares their programs, measures what they cost, and tells the scheduler.
+
+use super::handle::{ModelInfo, ModelState, Outcome};
+use super::runtime::{Message, Served, Shared, Work};
+use super::variant::{Binding, Variant, buckets};
+use crate::repository::ModelEntry;
+use engine::{Buffer, Device, EngineError, Program, Queue, Run};
+use graph::{Batch, Dim, HostTensor, Model, Port, SegmentOptions, Segmentation, Sizes};
+use sched::node::{BucketCost, ModelSpec};
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::Instant;
+use vocab::{ModelId, Request, Span};
+
+/// Work for the loader.
+pub(super) enum Job {
+    /// A model of the repository, its place among the served ones.
+    Model { served: Arc<Served>, entry: ModelEntry },
+    /// A submission whose shapes need programs of their own first.
+    Shape { served: Arc<Served>, binding: Binding, parts: Parts },
+    /// Nothing more will come.
+    Stop,
+}
+
+/// A submission without its variant.
+pub(super) struct Parts {
+    pub(super) request: Request,
+    pub(super) inputs: Arc<Vec<HostTensor>>,
+    pub(super) reply: super::runtime::Reply,
+}
+
+/// How costs are measured when a model is loaded.
+#[derive(Clone, Copy, Debug)]
+pub struct Calibration {
+    /// Timed runs of each bucket after one that warms up; the median counts.
+    pub repeats: u32,
+    /// Once a bucket has been measured for this long, its remaining repeats are skipped.
+    pub patience: Span,
+}
+
+impl Default for Calibration {
+    fn default() -> Self {
+        Self { repeats: 3, patience: Span::from_ms(500) }
+    }
+}
+
+/// Median device time of each segment of `program` over a few runs on zero inputs.
+///
+/// # Errors
+/// When the device fails.
+pub fn measure(
+    device: &dyn Device,
+    queue: &mut dyn Queue,
+    program: &Arc<dyn Program>,
+    calibration: Calibration,
+) -> Result<Vec<Span>, EngineError> {
+    let begin = Instant::now();
+    let mut samples: Vec<Vec<Span>> = vec![Vec::new(); program.segments().len()];
+    for repeat in 0..=calibration.repeats {
+        let buffers = program.inputs().iter().map(|spec| device.buffer(spec));
+        let inputs = buffers.collect::<Result<Vec<Box<dyn Buffer>>, EngineError>>()?;
+        let mut run = Run::new(program.clone(), inputs)?;
+        while run.progress() != engine::Progress::Finished {
+            run.launch(queue)?;
+            run.settle(queue)?;
+        }
+        let times = run.take_times();
+        let enough = Span::from(begin.elapsed()) > calibration.patience;
+        // The first run warms caches up; it counts only when there is no patience for another.
+        if repeat > 0 || enough {
+            samples.iter_mut().zip(&times).for_each(|(sample, time)| sample.push(*time));
+        }
+        if enough {
+            break;
+        }
+    }
+    let median = |sample: &mut Vec<Span>| {
+        sample.sort_unstable();
+        // A segment quicker than the clock still takes some time.
+        sample[sample.len() / 2].max(Span::from_ns(1))
+    };
+    Ok(samples.iter_mut().map(median).collect())
+}
+
+pub(super) struct Loader {
+    pub(super) shared: Arc<Shared>,
+    pub(super) device: Arc<dyn Device>,
+    pub(super) segments: SegmentOptions,
+    pub(super) batch_default: u32,
+    pub(super) variants_max: usize,
+    pub(super) calibration: Calibration,
+}
+
+impl Loader {
+    pub(super) fn serve(self, inbox: &Receiver<Job>) {
+        let first = self.device.partitions()[0].id;
+        let mut queue = match self.device.open(first) {
+            Ok(queue) => queue,
+            Err(error) => {
+                tracing::error!("models cannot be measured: {error}");
+                return;
+            }
+        };
+        while let Ok(job) = inbox.recv() {
+            match job {
+                Job::Model { served, entry } => {
+                    let begin = Instant::now();
+                    match self.load(&served, &entry, &mut *queue) {
+                        Ok(()) => {
+                            let span = Span::from(begin.elapsed());
+                            tracing::info!("model {} version {} ready in {span}", entry.name, entry.version);
+                        }
+                        Err(why) => {
+                            tracing::error!("model {} version {} not served: {why}", entry.name, entry.version);
+                            served.set_state(ModelState::Unavailable(why));
+                        }
+                    }
+                    self.shared.loaded_one();
+                }
+                Job::Shape { served, binding, parts } => self.shape(&served, &binding, parts, &mut *queue),
+                Job::Stop => break,
+            }
+        }
+    }
+
+    fn load(&self, served: &Arc<Served>, entry: &ModelEntry, queue: &mut dyn Queue) -> Result<(), String> {
+        let model = Model::import(&entry.name, &entry.path, &self.shared.import).map_err(|error| error.to_string())?;
+        let configured = entry.config.max_batch_size;
+        let batch_max = match model.batch() {
+            Batch::Symbolic => configured.unwrap_or(self.batch_default),
+            Batch::Baked { rows, why } => {
+                tracing::info!("model {}: its batch is fixed at {rows} by the file: {why}", entry.name);
+                if let Some(wanted) = configured.filter(|wanted| *wanted > 0) {
+                    return Err(format!(
+                        "config.pbtxt asks for max_batch_size {wanted}, but the file fixes the batch at {rows} ({why}); \
+                         export it with a dynamic batch dimension, or set max_batch_size: 0"
+                    ));
+                }
+                0
+            }
+            Batch::None => 0,
+        };
+        let mut info = ModelInfo {
+            name: entry.name.clone(),
+            version: entry.version,
+            state: ModelState::Ready,
+            inputs: ports(model.inputs(), batch_max),
+            outputs: ports(model.outputs(), batch_max),
+            batch_max,
+        };
+        super::runtime::apply_dims(&mut info, &entry.config)?;
+        let open = info.inputs.iter().flat_map(|port| &port.shape).any(|dim| matches!(dim, Dim::Free(_)));
+        let pinned = super::runtime::pinned(model.inputs(), &info);
+        served.set_model(model, pinned);
+        if !open {
+            let variant = self.prepare(served, &Binding::new(), batch_max, queue)?;
+            served.insert(Binding::new(), variant, self.variants_max);
+        }
+        served.set_info(info);
+        Ok(())
+    }
+
+    /// Prepares every bucket of a model at one set of free sizes, measures them, and tells the scheduler.
+    fn prepare(
+        &self,
+        served: &Arc<Served>,
+        binding: &Binding,
+        batch_max: u32,
+        queue: &mut dyn Queue,
+    ) -> Result<Arc<Variant>, String> {
+        let model = served.model().ok_or("its file has not been read")?;
+        let mut free = served.pinned();
+        free.extend(binding.clone());
+        let batched = batch_max > 0;
+        let alone = free.remove("batch").unwrap_or(match model.batch() {
+            Batch::Baked { rows, .. } => *rows,
+            _ => 1,
+        });
+        let sizes = if batched { buckets(batch_max) } else { vec![1] };
+        let (mut programs, mut costs) = (Vec::new(), Vec::new());
+        let mut cuts: Option<Segmentation> = None;
+        for rows in sizes {
+            let batch = if batched { rows as usize } else { alone };
+            let graph = model.at(&Sizes { batch, free: free.clone() }).map_err(|error| error.to_string())?;
+            let cuts = cuts.get_or_insert_with(|| Segmentation::of(&graph, &self.segments));
+            let segments = cuts.apply(&graph).map_err(|error| error.to_string())?;
+            let program = self.device.prepare(&graph, &segments).map_err(|error| error.to_string())?;
+            let times = measure(&*self.device, queue, &program, self.calibration);
+            costs.push(BucketCost { rows, segments: times.map_err(|error| error.to_string())? });
+            programs.push((rows, program));
+        }
+        let id = self.shared.next_model();
+        let batching = &served.config.batching;
+        let sizes: Vec<String> = binding.iter().map(|(name, size)| format!("{name}={size}")).collect();
+        let suffix = if sizes.is_empty() { String::new() } else { format!("[{}]", sizes.join(",")) };
+        let spec = ModelSpec {
+            id,
+            name: format!("{}{suffix}", served.name),
+            class: batching.default_class,
+            batch_max: batch_max.max(1),
+            queue_delay: batching.delay,
+            queue_max: batching.default_policy.max_queue_size,
+            costs,
+        };
+        let metrics = served.metrics.clone();
+        self.shared.send(Message::AddModel { spec, metrics });
+        Ok(Arc::new(Variant { id, programs, batched }))
+    }
+
+    /// Prepares the programs for new shapes, then hands the waiting submission on.
+    fn shape(&self, served: &Arc<Served>, binding: &Binding, parts: Parts, queue: &mut dyn Queue) {
+        let variant = match served.variant(binding) {
+            Some(variant) => Ok(variant),
+            None => self.prepare(served, binding, served.info().batch_max, queue).inspect(|variant| {
+                for gone in served.insert(binding.clone(), variant.clone(), self.variants_max) {
+                    self.shared.send(Message::RemoveModel { model: gone });
+                }
+            }),
+        };
+        match variant {
+            Ok(variant) => {
+                let Parts { mut request, inputs, reply } = parts;
+                request.model = variant.id;
+                self.shared.send(Message::Submit(Work { request, variant, inputs, reply }));
+            }
+            Err(why) => parts.reply.send(Outcome::Rejected { label: "shape", why }),
+        }
+    }
+}
+
+/// Ports as clients see them: a model served without a batch dimension shows its rows as a free dimension.
+fn ports(ports: &[Port], batch_max: u32) -> Vec<Port> {
+    let mut shown = ports.to_vec();
+    if batch_max == 0 {
+        for dim in shown.iter_mut().flat_map(|port| &mut port.shape) {
+            if *dim == Dim::Batch {
+                *dim = Dim::Free("batch".into());
+            }
+        }
+    }
+    shown
+}
+
+impl Shared {
+    pub(super) fn next_model(&self) -> ModelId {
+        ModelId(self.model_numbers.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
+    }
+}

@@ -1,0 +1,227 @@
+//! A partition's thread: it alone touches its queue. It runs one batch at a time, looks at its control word at every
+//! segment edge, and keeps parked runs.
+
+use super::handle::Timing;
+use super::runtime::{Clock, Message};
+use super::variant::{Variant, gather, scatter};
+use engine::{Device, EngineError, Progress, Queue, Run};
+use graph::HostTensor;
+use sched::node::{Event, Window};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender};
+use std::sync::{Arc, mpsc};
+use std::time::Instant;
+use vocab::{PartitionId, RunId, Span, Time};
+
+/// What a partition is told to do.
+pub(super) enum Command {
+    Start(Start),
+    Resume { run: RunId },
+    Abandon { run: RunId },
+}
+
+/// A run to begin.
+pub(super) struct Start {
+    pub(super) run: RunId,
+    pub(super) variant: Arc<Variant>,
+    pub(super) inputs: Vec<Arc<Vec<HostTensor>>>,
+    pub(super) rows: Vec<u32>,
+    pub(super) window: Window,
+}
+
+/// A finished run's answers, one set of outputs a request, and where its time went (without queueing).
+pub(super) struct Answers {
+    pub(super) outputs: Vec<Vec<HostTensor>>,
+    pub(super) timing: Timing,
+}
+
+/// The words a partition reads at every edge: the run to park and the run to abandon, each as its number plus one.
+#[derive(Debug, Default)]
+pub(super) struct Control {
+    park: AtomicU64,
+    abandon: AtomicU64,
+}
+
+impl Control {
+    pub(super) fn park(&self, run: RunId) {
+        self.park.store(run.0 + 1, Ordering::Release);
+    }
+
+    pub(super) fn abandon(&self, run: RunId) {
+        self.abandon.store(run.0 + 1, Ordering::Release);
+    }
+
+    /// Whether `run` was told to park; telling is taken back by this.
+    fn take_park(&self, run: RunId) -> bool {
+        self.park.compare_exchange(run.0 + 1, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    fn wants_abandon(&self, run: RunId) -> bool {
+        self.abandon.load(Ordering::Acquire) == run.0 + 1
+    }
+}
+
+/// A partition as the scheduler holds it.
+pub(super) struct Worker {
+    pub(super) commands: Sender<Command>,
+    pub(super) control: Arc<Control>,
+    pub(super) thread: std::thread::JoinHandle<()>,
+}
+
+/// Starts the partition's thread and waits until its queue is open.
+pub(super) fn spawn(
+    device: Arc<dyn Device>,
+    id: PartitionId,
+    clock: Clock,
+    events: Sender<Message>,
+) -> Result<Worker, EngineError> {
+    let (commands, inbox) = mpsc::channel();
+    let (opened, ready) = mpsc::channel();
+    let control = Arc::new(Control::default());
+    let unavailable = |why: String| EngineError::Unavailable { partition: id, why };
+    let shared = control.clone();
+    let body = move || {
+        let queue = match device.open(id) {
+            Ok(queue) => queue,
+            Err(error) => return drop(opened.send(Err(error))),
+        };
+        if opened.send(Ok(())).is_ok() {
+            let runs = BTreeMap::new();
+            Partition { device, queue, clock, events, control: shared, parked: runs }.serve(&inbox);
+        }
+    };
+    let thread = std::thread::Builder::new().name(format!("partition {id}")).spawn(body);
+    let thread = thread.map_err(|error| unavailable(error.to_string()))?;
+    ready.recv().map_err(|_| unavailable("its thread ended".into()))??;
+    Ok(Worker { commands, control, thread })
+}
+
+struct Partition {
+    device: Arc<dyn Device>,
+    queue: Box<dyn Queue>,
+    clock: Clock,
+    events: Sender<Message>,
+    control: Arc<Control>,
+    parked: BTreeMap<RunId, Active>,
+}
+
+/// A run on this partition.
+struct Active {
+    id: RunId,
+    run: Run,
+    rows: Vec<u32>,
+    batched: bool,
+    timing: Timing,
+    since: Time,
+}
+
+impl Partition {
+    fn serve(mut self, inbox: &Receiver<Command>) {
+        while let Ok(command) = inbox.recv() {
+            match command {
+                Command::Start(start) => self.start(start),
+                Command::Resume { run } => self.resume(run),
+                Command::Abandon { run } => {
+                    if self.parked.remove(&run).is_some() {
+                        self.tell(Event::RunAbandoned { run });
+                    }
+                }
+            }
+        }
+    }
+
+    fn tell(&self, event: Event) {
+        // The scheduler outlives its partitions; once it is gone there is nobody to tell.
+        let _ = self.events.send(Message::Device { event, answers: None });
+    }
+
+    fn start(&mut self, start: Start) {
+        let run = start.run;
+        let mut now = self.clock.now();
+        if now < start.window.earliest {
+            std::thread::sleep(start.window.earliest.since(now).into());
+            now = self.clock.now();
+        }
+        if now > start.window.latest {
+            return self.tell(Event::RunRefused { run });
+        }
+        if self.control.wants_abandon(run) {
+            return self.tell(Event::RunAbandoned { run });
+        }
+        self.tell(Event::RunStarted { run });
+        let begin = Instant::now();
+        let rows = start.rows.iter().sum();
+        let program = start.variant.program(rows).clone();
+        let inputs = gather(&*self.device, &*program, &start.inputs);
+        match inputs.and_then(|inputs| Run::new(program, inputs)) {
+            Err(error) => self.tell(Event::RunFailed { run, why: error.to_string() }),
+            Ok(active) => {
+                let timing = Timing { input: Span::from(begin.elapsed()), ..Timing::default() };
+                let (id, batched) = (start.run, start.variant.batched);
+                self.go_on(Active { id, run: active, rows: start.rows, batched, timing, since: now });
+            }
+        }
+    }
+
+    fn resume(&mut self, run: RunId) {
+        let Some(mut active) = self.parked.remove(&run) else { return };
+        self.tell(Event::RunResumed { run });
+        match active.run.resume() {
+            Ok(()) => self.go_on(active),
+            Err(error) => self.tell(Event::RunFailed { run, why: error.to_string() }),
+        }
+    }
+
+    /// Runs segments until the end, or until an edge at which the control word says otherwise.
+    fn go_on(&mut self, mut active: Active) {
+        let run = active.id;
+        loop {
+            match active.run.progress() {
+                Progress::Finished => return self.finish(active),
+                Progress::AtEdge { .. } if self.control.wants_abandon(run) => {
+                    active.run.abandon();
+                    return self.tell(Event::RunAbandoned { run });
+                }
+                Progress::AtEdge { next } if self.control.take_park(run) => return self.park(active, next),
+                _ => {}
+            }
+            let queue = &mut *self.queue;
+            let step = active.run.launch(queue).and_then(|()| active.run.settle(queue));
+            if let Err(error) = step {
+                return self.tell(Event::RunFailed { run, why: error.to_string() });
+            }
+        }
+    }
+
+    fn park(&mut self, mut active: Active, next: usize) {
+        let run = active.id;
+        let segments = active.run.take_times();
+        let next_segment = u32::try_from(next).expect("a model has fewer than 2^32 segments");
+        match active.run.park() {
+            Ok(()) => {
+                active.timing.parks += 1;
+                self.parked.insert(run, active);
+                self.tell(Event::RunParked { run, next_segment, segments });
+            }
+            Err(error) => self.tell(Event::RunFailed { run, why: error.to_string() }),
+        }
+    }
+
+    fn finish(&self, mut active: Active) {
+        let run = active.id;
+        let segments = active.run.take_times();
+        let computed = self.clock.now();
+        active.timing.compute = computed.since(active.since) - active.timing.input;
+        let outputs = active.run.finish();
+        let answers = outputs.and_then(|outputs| scatter(&outputs, &active.rows, active.batched));
+        match answers {
+            Ok(outputs) => {
+                let timing = Timing { output: self.clock.now().since(computed), ..active.timing };
+                let answers = Some(Answers { outputs, timing });
+                let _ = self.events.send(Message::Device { event: Event::RunFinished { run, segments }, answers });
+            }
+            Err(error) => self.tell(Event::RunFailed { run, why: error.to_string() }),
+        }
+    }
+}

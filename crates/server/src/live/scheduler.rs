@@ -1,0 +1,294 @@
+//! The scheduler thread: drains every ready message, takes one turn, carries its decisions out. The only thread that
+//! sees the world.
+
+use super::handle::{Answer, Outcome, Timing};
+use super::observe::Observer;
+use super::partition::{Answers, Command, Start, Worker};
+use super::runtime::{Clock, Message, Work};
+use crate::metrics::{End, Ended, Metrics, ModelMetrics};
+use sched::node::{Act, Decision, Event, NodeWorld, Why};
+use sched::{Policy, World, turn};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use vocab::{Class, ModelId, PartitionId, RequestId, RunId, Span, Time};
+
+/// Messages folded into one turn at most, so that a flood cannot keep decisions waiting.
+const DRAIN_MAX: usize = 4_096;
+
+/// Journals reach the operating system at least this often.
+const FLUSH_EVERY: Span = Span::from_ms(500);
+
+pub(super) struct Scheduler {
+    pub(super) world: NodeWorld,
+    pub(super) policy: Box<dyn Policy<NodeWorld>>,
+    pub(super) workers: BTreeMap<PartitionId, Worker>,
+    pub(super) works: BTreeMap<RequestId, Work>,
+    pub(super) runs: BTreeMap<RunId, Book>,
+    pub(super) models: BTreeMap<ModelId, Arc<ModelMetrics>>,
+    pub(super) observers: Vec<Observer>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) clock: Clock,
+}
+
+/// A run as this driver keeps it.
+pub(super) struct Book {
+    model: ModelId,
+    partition: PartitionId,
+    requests: Vec<RequestId>,
+    rows: u32,
+    began: Time,
+}
+
+impl Scheduler {
+    /// Serves messages until told to stop or every sender is gone.
+    pub(super) fn serve(mut self, inbox: &Receiver<Message>) {
+        let mut wake: Option<Time> = None;
+        let mut flushed = self.clock.now();
+        loop {
+            let idle = FLUSH_EVERY.min(wake.map_or(Span::MAX, |at| at.since(self.clock.now())));
+            let first = match inbox.recv_timeout(idle.into()) {
+                Ok(message) => Some(message),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
+            let mut events = Vec::new();
+            let mut answers = HashMap::new();
+            let mut stop = false;
+            for message in first.into_iter().chain(inbox.try_iter()).take(DRAIN_MAX) {
+                stop |= self.fold(message, &mut events, &mut answers);
+            }
+            let now = self.clock.now();
+            if !events.is_empty() || wake.is_some_and(|at| at <= now) {
+                wake = self.turn(now, events, answers);
+            }
+            if now.since(flushed) >= FLUSH_EVERY {
+                flushed = now;
+                self.observers.iter_mut().for_each(Observer::flush);
+            }
+            if stop {
+                break;
+            }
+        }
+        self.stop();
+    }
+
+    /// Turns a message into events; true when it says to stop.
+    fn fold(&mut self, message: Message, events: &mut Vec<Event>, answers: &mut HashMap<RunId, Answers>) -> bool {
+        match message {
+            Message::Submit(work) => {
+                events.push(Event::RequestArrived { request: work.request.clone() });
+                self.works.insert(work.request.id, work);
+            }
+            Message::Cancel { request } => events.push(Event::RequestCancelled { request }),
+            Message::Device { event, answers: found } => {
+                if let (Event::RunFinished { run, .. }, Some(found)) = (&event, found) {
+                    answers.insert(*run, found);
+                }
+                events.push(event);
+            }
+            Message::AddModel { spec, metrics } => {
+                self.models.insert(spec.id, metrics);
+                events.push(Event::ModelAdded { spec });
+            }
+            Message::RemoveModel { model } => events.push(Event::ModelRemoved { model }),
+            Message::Stop => return true,
+        }
+        false
+    }
+
+    fn turn(&mut self, now: Time, events: Vec<Event>, mut answers: HashMap<RunId, Answers>) -> Option<Time> {
+        let begin = Instant::now();
+        let turn = turn(&mut self.world, &mut *self.policy, now, &events);
+        self.metrics.turn_took(Span::from(begin.elapsed()));
+        for observer in &mut self.observers {
+            observer.turn(now, &events, &turn.accepted);
+        }
+        for event in &events {
+            self.tell(now, event, &mut answers);
+        }
+        for decision in &turn.accepted {
+            self.perform(now, decision);
+        }
+        for (decision, refusal) in &turn.refused {
+            tracing::error!("policy {} decided the impossible: {decision:?}: {refusal}", self.policy.name());
+            self.metrics.decision_refused("impossible");
+        }
+        self.count_waiting(&events, &turn.accepted);
+        turn.wake
+    }
+
+    /// Answers requests whose runs are over.
+    fn tell(&mut self, now: Time, event: &Event, answers: &mut HashMap<RunId, Answers>) {
+        match event {
+            Event::RunStarted { run } => {
+                if let Some(book) = self.runs.get_mut(run) {
+                    book.began = now;
+                }
+            }
+            Event::RunFinished { run, .. } => {
+                let Some(book) = self.runs.remove(run) else { return };
+                let Some(Answers { outputs, timing }) = answers.remove(run) else { return };
+                if let Some(metrics) = self.models.get(&book.model) {
+                    metrics.ran(book.rows, timing);
+                }
+                for (request, outputs) in book.requests.iter().zip(outputs) {
+                    let Some(work) = self.works.remove(request) else { continue };
+                    let timing = Timing { queue: book.began.since(work.request.arrival), ..timing };
+                    self.ended(now, &work, End::Done, timing);
+                    let answer = Answer { outputs, timing, batch_rows: book.rows };
+                    work.answer(Outcome::Done(answer));
+                }
+            }
+            Event::RunFailed { run, why } => {
+                let Some(book) = self.runs.remove(run) else { return };
+                tracing::error!("{run} failed: {why}");
+                for request in &book.requests {
+                    let Some(work) = self.works.remove(request) else { continue };
+                    self.ended(now, &work, End::Failed, Timing::default());
+                    work.answer(Outcome::Failed { why: why.clone() });
+                }
+            }
+            Event::RunAbandoned { run } | Event::RunRefused { run } => drop(self.runs.remove(run)),
+            Event::RequestCancelled { request } => {
+                if let Some(work) = self.works.remove(request) {
+                    self.ended(now, &work, End::Cancelled, Timing::default());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn perform(&mut self, now: Time, decision: &Decision) {
+        match &decision.act {
+            Act::Start { run, model, partition, requests, window } => {
+                let works: Vec<&Work> = requests.iter().filter_map(|request| self.works.get(request)).collect();
+                let Some(variant) = works.first().map(|work| work.variant.clone()) else { return };
+                let rows: Vec<u32> = works.iter().map(|work| work.request.rows).collect();
+                let inputs = works.iter().map(|work| work.inputs.clone()).collect();
+                let (total, requests) = (rows.iter().sum(), requests.clone());
+                let (model, partition, run) = (*model, *partition, *run);
+                self.runs.insert(run, Book { model, partition, requests, rows: total, began: now });
+                self.command(partition, Command::Start(Start { run, variant, inputs, rows, window: *window }));
+            }
+            Act::Park { run } => {
+                let Some(book) = self.runs.get(run) else { return };
+                self.workers[&book.partition].control.park(*run);
+                if let Some(metrics) = self.models.get(&book.model) {
+                    metrics.preempted();
+                }
+            }
+            Act::Resume { run } => {
+                let Some(partition) = self.runs.get(run).map(|book| book.partition) else { return };
+                self.command(partition, Command::Resume { run: *run });
+            }
+            Act::Abandon { run } => {
+                let Some(partition) = self.runs.get(run).map(|book| book.partition) else { return };
+                self.workers[&partition].control.abandon(*run);
+                self.command(partition, Command::Abandon { run: *run });
+            }
+            Act::Reject { request } => self.refuse(now, *request, &decision.why),
+            Act::Expire { request } => self.expire(now, *request, &decision.why),
+        }
+    }
+
+    fn command(&self, partition: PartitionId, command: Command) {
+        if self.workers[&partition].commands.send(command).is_err() {
+            tracing::error!("the thread of partition {partition} has ended; its runs are lost");
+        }
+    }
+
+    fn refuse(&mut self, now: Time, request: RequestId, why: &Why) {
+        let Some(work) = self.works.remove(&request) else { return };
+        self.ended(now, &work, End::Rejected(why.label()), Timing::default());
+        work.answer(Outcome::Rejected { label: why.label(), why: why.to_string() });
+    }
+
+    fn expire(&mut self, now: Time, request: RequestId, why: &Why) {
+        let Some(work) = self.works.remove(&request) else { return };
+        let run = self.runs.iter().find(|(_, book)| book.requests.contains(&request)).map(|(run, _)| *run);
+        let progress = run.and_then(|run| self.world.run(run)).map(|run| {
+            let (next, parks) = (run.next_segment, run.parks);
+            format!("{why}; its run was in segment {next} or later, parked {parks} time(s) for others")
+        });
+        let (end, outcome) = match (run, progress) {
+            (Some(_), progress) => {
+                (End::Late, Outcome::Late { why: progress.unwrap_or_else(|| why.to_string()) })
+            }
+            (None, _) => {
+                let waiting = self.world.waiting_len();
+                (End::Dropped, Outcome::Dropped { why: format!("{why}, waiting with {waiting} other(s)") })
+            }
+        };
+        self.ended(now, &work, end, Timing::default());
+        work.answer(outcome);
+    }
+
+    fn ended(&self, now: Time, work: &Work, end: End, timing: Timing) {
+        let Some(metrics) = self.models.get(&work.request.model) else { return };
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        let (class, rows) = (work.request.class, work.request.rows);
+        let total = now.since(work.request.arrival);
+        let wall_ms = u64::try_from(wall).unwrap_or(u64::MAX);
+        metrics.ended(&Ended { end, class, rows, total, timing, wall_ms });
+    }
+
+    /// Tells the gauges of every model this turn touched how many of its requests wait.
+    fn count_waiting(&self, events: &[Event], decisions: &[Decision]) {
+        let mut touched: Vec<ModelId> = Vec::new();
+        for event in events {
+            if let Event::RequestArrived { request } = event {
+                touched.push(request.model);
+            }
+        }
+        for decision in decisions {
+            if let Act::Start { model, .. } = decision.act {
+                touched.push(model);
+            }
+        }
+        touched.sort_unstable();
+        touched.dedup();
+        for model in touched {
+            let (Some(metrics), Some(_)) = (self.models.get(&model), self.world.model(model)) else { continue };
+            let mut by_class: BTreeMap<Class, usize> = BTreeMap::new();
+            for (class, _, _, _) in self.world.queue(model).by_urgency_with_rows() {
+                *by_class.entry(class).or_default() += 1;
+            }
+            metrics.waiting(&by_class);
+        }
+    }
+
+    /// Lets the partitions finish what they run, answers what is left, and completes the journals.
+    fn stop(self) {
+        for (_, worker) in self.workers {
+            drop(worker.commands);
+            if worker.thread.join().is_err() {
+                tracing::error!("a partition's thread panicked");
+            }
+        }
+        for (_, work) in self.works {
+            work.answer(Outcome::Failed { why: "the server stopped before it could answer".into() });
+        }
+        self.observers.into_iter().for_each(Observer::finish);
+    }
+}
+
+/// The world as a driver begins with it, and the events that say so.
+pub(super) fn first_events(device: &dyn engine::Device) -> Vec<Event> {
+    let partition = |info: &engine::PartitionInfo| Event::PartitionAdded { partition: info.id, name: info.name.clone() };
+    device.partitions().iter().map(partition).collect()
+}
+
+impl Scheduler {
+    /// Folds the events the world begins with, as a turn of its own.
+    pub(super) fn begin(&mut self, events: &[Event]) {
+        let now = self.clock.now();
+        let turn = turn(&mut self.world, &mut *self.policy, now, events);
+        debug_assert!(turn.accepted.is_empty(), "nothing waits yet");
+        for observer in &mut self.observers {
+            observer.turn(now, events, &turn.accepted);
+        }
+        debug_assert!(self.world.wake().is_none(), "nothing is due yet");
+    }
+}

@@ -1,0 +1,108 @@
+//! A model at one set of free sizes: its programs by batch bucket, and how requests become runs of them.
+
+use engine::{Buffer, Device, EngineError, Program, TensorSpec};
+use graph::{Dim, HostTensor, Port};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use vocab::ModelId;
+
+/// A size for each free dimension.
+pub(super) type Binding = BTreeMap<String, usize>;
+
+/// A model at one set of free sizes.
+pub(super) struct Variant {
+    /// Its number in the world.
+    pub(super) id: ModelId,
+    /// Programs by rows, ascending.
+    pub(super) programs: Vec<(u32, Arc<dyn Program>)>,
+    /// Whether rows of several requests may share a run.
+    pub(super) batched: bool,
+}
+
+/// Batch buckets up to `batch_max`: powers of two, and `batch_max` itself.
+#[must_use]
+pub fn buckets(batch_max: u32) -> Vec<u32> {
+    let mut sizes: Vec<u32> =
+        std::iter::successors(Some(1u32), |size| size.checked_mul(2)).take_while(|size| *size < batch_max).collect();
+    sizes.push(batch_max.max(1));
+    sizes
+}
+
+/// The free sizes that tensors of these shapes imply.
+///
+/// # Errors
+/// A sentence when two tensors disagree about one dimension.
+pub(super) fn binding(ports: &[Port], tensors: &[HostTensor]) -> Result<Binding, String> {
+    let mut sizes = Binding::new();
+    for (port, tensor) in ports.iter().zip(tensors) {
+        for (dim, size) in port.shape.iter().zip(tensor.shape()) {
+            let Dim::Free(name) = dim else { continue };
+            match sizes.insert(name.clone(), *size) {
+                Some(other) if other != *size => {
+                    return Err(format!("dimension {name} is {other} in one input and {size} in {:?}", port.name));
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(sizes)
+}
+
+impl Variant {
+    /// The program that serves `rows`.
+    pub(super) fn program(&self, rows: u32) -> &Arc<dyn Program> {
+        let at = self.programs.partition_point(|(size, _)| *size < rows).min(self.programs.len() - 1);
+        &self.programs[at].1
+    }
+}
+
+/// Input buffers of `program`, filled with the rows of each request in turn; rows left over stay zero.
+pub(super) fn gather(
+    device: &dyn Device,
+    program: &dyn Program,
+    requests: &[Arc<Vec<HostTensor>>],
+) -> Result<Vec<Box<dyn Buffer>>, EngineError> {
+    let one = |(place, spec): (usize, &TensorSpec)| {
+        let mut buffer = device.buffer(spec)?;
+        let mut offset = 0;
+        for request in requests {
+            let bytes = request[place].data();
+            buffer.write(offset, bytes)?;
+            offset += bytes.len();
+        }
+        Ok(buffer)
+    };
+    program.inputs().iter().enumerate().map(one).collect()
+}
+
+/// Each request's rows of every output, copied to the host.
+pub(super) fn scatter(
+    outputs: &[Box<dyn Buffer>],
+    rows: &[u32],
+    batched: bool,
+) -> Result<Vec<Vec<HostTensor>>, EngineError> {
+    let mut answers: Vec<Vec<HostTensor>> = rows.iter().map(|_| Vec::with_capacity(outputs.len())).collect();
+    for buffer in outputs {
+        let spec = buffer.spec();
+        let row_bytes = spec.shape.first().map_or(0, |rows| spec.len() / rows.max(&1));
+        let mut offset = 0;
+        for (answer, rows) in answers.iter_mut().zip(rows) {
+            let mut shape = spec.shape.clone();
+            let mut length = spec.len();
+            if batched {
+                shape[0] = *rows as usize;
+                length = row_bytes * shape[0];
+            }
+            let mut bytes = vec![0; length];
+            buffer.read(offset, &mut bytes)?;
+            offset += if batched { length } else { 0 };
+            let tensor = HostTensor::new(spec.dtype, shape, bytes).map_err(|error| EngineError::Mismatch {
+                what: format!("output {}", spec.name),
+                expected: "as many bytes as its shape says".into(),
+                found: error.to_string(),
+            })?;
+            answer.push(tensor);
+        }
+    }
+    Ok(answers)
+}
