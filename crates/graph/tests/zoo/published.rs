@@ -16,6 +16,8 @@ fn check(name: &str, parameters: u64, billions: f64) {
     drop(file);
     assert_eq!(model.parameters(), parameters, "{name} as imported");
     let graph = model.unfolded(&Sizes::batch(1)).unwrap();
+    let bytes = graph.weight_bytes().0;
+    assert!(bytes < parameters * 4 / 100 * 101, "{name}: {bytes} bytes, so that some weight is stored twice");
     let products = graph.layers.iter().filter(|layer| matches!(layer.op, Op::Conv(_) | Op::EinSum(_)));
     let flops: u64 = products.map(|layer| Cost::of(&graph, layer).flops).sum();
     let found = flops as f64 / 2e9;

@@ -32,9 +32,30 @@ fn refused(name: &str, sequence: Option<usize>, expected: &Expect) {
 
 #[test]
 fn mistakes_name_their_remedy() {
-    refused("resnet34", None, &expect![[r#"the zoo has no model "resnet34"; choose one of alexnet, vgg16, vgg19, resnet18, resnet50, resnet101, resnet152, resnext50, inception_v3, densenet121, mobilenet_v2, squeezenet1_0, bert_base, gpt2, vit_b_16, tiny_cnn, tiny_mlp, tiny_transformer"#]]);
-    refused("bert_base", Some(513), &expect![[r#"model "bert_base" reads rows of 1 to 512 tokens, not 513; set `sequence` in that range"#]]);
-    refused("tiny_transformer", Some(0), &expect![[r#"model "tiny_transformer" reads rows of 1 to 32 tokens, not 0; set `sequence` in that range"#]]);
+    refused(
+        "resnet34",
+        None,
+        &expect![[
+            r#"the zoo has no model "resnet34"; choose one of alexnet, vgg16, vgg19, resnet18, resnet50, resnet101, resnet152, resnext50, inception_v3, densenet121, mobilenet_v2, squeezenet1_0, bert_base, gpt2, vit_b_16, tiny_cnn, tiny_mlp, tiny_transformer"#
+        ]],
+    );
+    refused(
+        "bert_base",
+        Some(513),
+        &expect![[
+            r#"model "bert_base" reads rows of 1 to 512 tokens, not 513; set `sequence` in that range"#
+        ]],
+    );
+    refused(
+        "tiny_transformer",
+        Some(0),
+        &expect![[
+            r#"model "tiny_transformer" reads rows of 1 to 32 tokens, not 0; set `sequence` in that range"#
+        ]],
+    );
     let nowhere = zoo::write("tiny_mlp", Path::new("no/such/folder/m.onnx"), &ZooOptions::default());
-    expect![[r#"cannot write model "tiny_mlp" to no/such/folder/m.onnx; check that the folder exists and has room"#]].assert_eq(&nowhere.unwrap_err().to_string());
+    expect![[
+        r#"cannot write model "tiny_mlp" to no/such/folder/m.onnx; check that the folder exists and has room"#
+    ]]
+    .assert_eq(&nowhere.unwrap_err().to_string());
 }
