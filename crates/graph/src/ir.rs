@@ -77,6 +77,13 @@ impl Value {
     pub fn bytes(&self) -> Bytes {
         Bytes(self.elements().saturating_mul(self.dtype.size() as u64))
     }
+
+    /// Numbers that training would change, if this is a constant: floating-point, of at least one dimension.
+    #[must_use]
+    pub fn parameters(&self) -> u64 {
+        let real = matches!(self.dtype, DType::F16 | DType::F32 | DType::F64);
+        if real && !self.shape.is_empty() && self.constant.is_some() { self.elements() } else { 0 }
+    }
 }
 
 impl ValueId {
@@ -132,12 +139,7 @@ impl Graph {
     /// Folding a normalisation changes it; what the file declares is [`crate::Model::parameters`].
     #[must_use]
     pub fn parameters(&self) -> u64 {
-        self.weights()
-            .iter()
-            .map(|id| self.value(*id))
-            .filter(|value| is_learnable(value))
-            .map(Value::elements)
-            .sum()
+        self.weights().iter().map(|id| self.value(*id).parameters()).sum()
     }
 
     /// Bytes of all constants that layers read.
@@ -163,8 +165,4 @@ impl Graph {
         self.values.push(value);
         ValueId(id)
     }
-}
-
-fn is_learnable(value: &Value) -> bool {
-    matches!(value.dtype, DType::F16 | DType::F32 | DType::F64) && !value.shape.is_empty()
 }

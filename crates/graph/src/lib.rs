@@ -5,17 +5,31 @@
 //! model, and nothing here knows a device.
 
 mod affine;
+mod convert;
+mod cost;
+mod fusion;
+mod import;
 mod ir;
+mod model;
 mod op;
+mod rewrite;
+mod segment;
 mod tensor;
 mod translate;
 mod wire;
 pub mod zoo;
 
+pub use convert::SizeError;
+pub use cost::Cost;
+pub use fusion::{Fusion, FusionKind, fusions};
+pub use import::{Batch, ImportError, ImportLimits, Problem, Stage};
 pub use ir::{Graph, Layer, Native, Value, ValueId};
+pub use model::{Dim, Model, Port, Sizes};
 pub use op::{
     Binary, Conv, Coordinates, Deconv, EinSum, Function, Interpolation, Layout, MatMul, Op, PadFill,
     ReduceKind, ScatterKind, Stride, Unary, WeightLayout, Window,
 };
+pub use segment::{Segment, SegmentError, SegmentOptions, Segmentation, segment};
 pub use tensor::{DType, HostTensor, TensorError};
 pub use wire::{wire, wire_graph};
+
