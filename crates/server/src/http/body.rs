@@ -109,7 +109,7 @@ fn grow(
 }
 
 /// Reads on without keeping anything, so that a client still sending gets to read the reply.
-async fn discard(body: &mut Body) {
+pub(super) async fn discard(body: &mut Body) {
     let mut left = DISCARD_MAX;
     let reading = async {
         while let Some(Ok(frame)) = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await {

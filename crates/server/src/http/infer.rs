@@ -5,9 +5,9 @@ use super::catalog::{Known, is_ready};
 use super::listen::Stop;
 use super::respond::{Failure, reply, unanswered};
 use super::{Front, Inner};
-use crate::kserve::{self, Call, CallError, Encoded, Form, Limits};
+use crate::kserve::{self, Call, CallError, Encoded, Form, Limits, Reply};
 use crate::live::{ModelInfo, ModelState, Outcome};
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
 use graph::HostTensor;
@@ -30,15 +30,15 @@ async fn answer(
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Response, Failure> {
-    let json_len = header_length(headers)?;
     let held = body::read(front, headers, body).await?;
+    let json_len = header_length(headers)?;
     if !is_ready(&model) {
         return Err(not_ready(&model));
     }
     let known = front.catalog.get(&model);
     let limits = Limits { tensor_bytes: front.limits.body_bytes };
     let (call, _held) = decode(held, json_len, model, known.clone(), limits).await?;
-    let ticket = front.handle.submit(call.submission.clone())?;
+    let ticket = front.handle.submit(call.submission)?;
     let mut stop = front.stop.clone();
     let outcome = tokio::select! {
         outcome = ticket.outcome() => outcome,
@@ -48,7 +48,7 @@ async fn answer(
         return Err(failure);
     }
     let Outcome::Done(answer) = outcome else { unreachable!("every other outcome is a failure") };
-    let encoded = encode(call, answer.outputs, known).await?;
+    let encoded = encode(call.reply, answer.outputs, known).await?;
     Ok(written(encoded))
 }
 
@@ -98,14 +98,14 @@ async fn decode(
     let decoded = if large { off_thread(work).await? } else { work() };
     let (call, mut held) = decoded?;
     // The tensors are copies: only the place of the body is still needed.
-    held.bytes.clear();
+    held.bytes = Bytes::new();
     Ok((call, held))
 }
 
-async fn encode(call: Call, outputs: Vec<HostTensor>, known: Known) -> Result<Encoded, Failure> {
+async fn encode(wanted: Reply, outputs: Vec<HostTensor>, known: Known) -> Result<Encoded, Failure> {
     let bytes: usize = outputs.iter().map(|output| output.data().len()).sum();
-    let json = call.outputs.iter().any(|wanted| wanted.form == Form::Json || wanted.classes > 0);
-    let work = move || kserve::encode(&call, &outputs, &known.labels);
+    let json = wanted.outputs.iter().any(|output| output.form == Form::Json || output.classes > 0);
+    let work = move || kserve::encode(&wanted, &outputs, &known.labels);
     let encoded = if json && bytes > INLINE_BYTES { off_thread(work).await? } else { work() };
     Ok(encoded?)
 }

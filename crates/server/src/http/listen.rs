@@ -5,6 +5,7 @@
 //! ```
 
 use super::HttpLimits;
+use super::stream::Timed;
 use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -129,7 +130,10 @@ async fn connection(stream: TcpStream, router: Router, limits: HttpLimits, mut s
         .header_read_timeout(limits.read_timeout)
         .max_headers(HEADERS_MAX)
         .max_buf_size(HEADER_BYTES_MAX)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .serve_connection(
+            TokioIo::new(Timed::new(stream, limits.write_timeout)),
+            TowerToHyperService::new(router),
+        );
     let mut served = pin!(served);
     for stage in [Stop::Drain, Stop::Now] {
         tokio::select! {

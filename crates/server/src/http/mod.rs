@@ -14,6 +14,7 @@ mod listen;
 mod respond;
 mod routes;
 mod serving;
+mod stream;
 
 use crate::live::Handle;
 use crate::metrics::Metrics;
@@ -36,8 +37,10 @@ pub struct HttpLimits {
     pub connections: usize,
     /// Longest wait for a request's header, and for each next piece of its body.
     pub read_timeout: Duration,
-    /// Longest time between the two, for the body as a whole.
+    /// Longest time for a body as a whole.
     pub body_timeout: Duration,
+    /// Longest wait for a client to read the next piece of its reply.
+    pub write_timeout: Duration,
 }
 
 impl Default for HttpLimits {
@@ -48,6 +51,7 @@ impl Default for HttpLimits {
             connections: 1024,
             read_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_secs(120),
+            write_timeout: Duration::from_secs(30),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Every route, and what a path, a method and a model's name lead to.
 
+use super::body::discard;
 use super::catalog::is_ready;
 use super::infer::infer;
 use super::respond::{Failure, json, reply};
@@ -131,11 +132,14 @@ async fn model_infer(
     State(front): State<Front>,
     path: ModelPath,
     headers: HeaderMap,
-    body: Body,
+    mut body: Body,
 ) -> Response {
     match find(&front.inner, path) {
         Ok((model, _)) => infer(&front, model, &headers, body).await,
-        Err(failure) => failure.into_response(),
+        Err(failure) => {
+            discard(&mut body).await;
+            failure.into_response()
+        }
     }
 }
 

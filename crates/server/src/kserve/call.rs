@@ -105,7 +105,16 @@ pub struct Limits {
 pub struct Call {
     /// For the runtime.
     pub submission: Submission,
-    /// The client's own name for it.
+    /// For the answer.
+    pub reply: Reply,
+}
+
+/// How an answer is to be written.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    /// The model that was asked.
+    pub model: Arc<ModelInfo>,
+    /// The client's own name for the request.
     pub id: Option<String>,
     /// Outputs to send back, in this order.
     pub outputs: Vec<Wanted>,
@@ -158,7 +167,7 @@ impl Asked<'_> {
         let class = hints.class(terms);
         let timeout = hints.timeout(terms, class);
         let submission = Submission { model: Arc::clone(model), inputs, rows, class: Some(class), timeout };
-        Ok(Call { submission, id: self.id, outputs })
+        Ok(Call { submission, reply: Reply { model: Arc::clone(model), id: self.id, outputs } })
     }
 }
 

@@ -16,7 +16,7 @@ mod reply;
 mod request;
 
 pub use call::{
-    Asked, AskedInput, AskedOutput, Call, Data, Form, Limits, Parameter, Terms, TimeoutRule, Wanted,
+    Asked, AskedInput, AskedOutput, Call, Data, Form, Limits, Parameter, Reply, Terms, TimeoutRule, Wanted,
 };
 pub use error::{CallError, ReplyError, Trouble};
 pub use metadata::{

@@ -1,6 +1,6 @@
 //! Writes an answer the way it was asked for: JSON, or JSON followed by the bytes of the tensors.
 
-use super::call::{Call, Form, Wanted};
+use super::call::{Form, Reply, Wanted};
 use super::classify::classify;
 use super::error::ReplyError;
 use super::numbers;
@@ -35,12 +35,12 @@ enum Content {
     Texts(Vec<String>),
 }
 
-/// Writes `outputs`, one tensor an output of the model, as `call` wants them.
+/// Writes `outputs`, one tensor an output of the model, as `reply` wants them.
 ///
 /// # Errors
 /// When a value cannot be written in JSON, or the tensors are not the model's outputs.
-pub fn encode(call: &Call, outputs: &[HostTensor], labels: &Labels) -> Result<Encoded, ReplyError> {
-    let model = &call.submission.model;
+pub fn encode(reply: &Reply, outputs: &[HostTensor], labels: &Labels) -> Result<Encoded, ReplyError> {
+    let model = &reply.model;
     if outputs.len() != model.outputs.len() {
         let (expected, found) = (model.outputs.len(), outputs.len());
         return Err(ReplyError::Outputs { model: model.name.clone(), expected, found });
@@ -50,34 +50,34 @@ pub fn encode(call: &Call, outputs: &[HostTensor], labels: &Labels) -> Result<En
     json.extend_from_slice(b"{\"model_name\":");
     string(&model.name, &mut json);
     write!(json, ",\"model_version\":\"{}\"", model.version).expect("a Vec takes every write");
-    if let Some(id) = &call.id {
+    if let Some(id) = &reply.id {
         json.extend_from_slice(b",\"id\":");
         string(id, &mut json);
     }
     json.extend_from_slice(b",\"outputs\":[");
-    for (at, wanted) in call.outputs.iter().enumerate() {
+    for (at, wanted) in reply.outputs.iter().enumerate() {
         if at > 0 {
             json.push(b',');
         }
-        output(call, *wanted, &outputs[wanted.port], labels, &mut json, &mut binary)?;
+        output(reply, *wanted, &outputs[wanted.port], labels, &mut json, &mut binary)?;
     }
     json.extend_from_slice(b"]}");
-    let any_binary = call.outputs.iter().any(|wanted| wanted.form == Form::Binary);
+    let any_binary = reply.outputs.iter().any(|wanted| wanted.form == Form::Binary);
     let json_len = any_binary.then_some(json.len());
     json.append(&mut binary);
     Ok(Encoded { body: json, json_len })
 }
 
 fn output(
-    call: &Call,
+    reply: &Reply,
     wanted: Wanted,
     tensor: &HostTensor,
     labels: &Labels,
     json: &mut Vec<u8>,
     binary: &mut Vec<u8>,
 ) -> Result<(), ReplyError> {
-    let name = &call.submission.model.outputs[wanted.port].name;
-    let written = describe(call, wanted, tensor, labels);
+    let name = &reply.model.outputs[wanted.port].name;
+    let written = describe(reply, wanted, tensor, labels);
     json.extend_from_slice(b"{\"name\":");
     string(name, json);
     let shape: Vec<String> = written.shape.iter().map(usize::to_string).collect();
@@ -110,12 +110,12 @@ fn output(
 }
 
 /// Type, shape and content of an output: the tensor itself, or its best classes.
-fn describe(call: &Call, wanted: Wanted, tensor: &HostTensor, labels: &Labels) -> Written {
+fn describe(reply: &Reply, wanted: Wanted, tensor: &HostTensor, labels: &Labels) -> Written {
     if wanted.classes == 0 {
         let (datatype, shape) = (tensor.dtype().kserve(), tensor.shape().to_vec());
         return Written { datatype, shape, content: Content::Tensor };
     }
-    let port = &call.submission.model.outputs[wanted.port];
+    let port = &reply.model.outputs[wanted.port];
     let batched = matches!(port.shape.first(), Some(Dim::Batch));
     let rows = if batched { tensor.shape().first().copied().unwrap_or(1) } else { 1 };
     let names = labels.0.get(&port.name).map_or(&[][..], Vec::as_slice);

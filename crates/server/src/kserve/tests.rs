@@ -65,7 +65,7 @@ fn show(result: &Result<Call, CallError>) -> String {
             tensor.to_f32().map_or_else(|| format!("{:?}", tensor.data()), |values| format!("{values:?}"));
         writeln!(text, "{} {} {:?} {values}", port.name, tensor.dtype(), tensor.shape()).unwrap();
     }
-    for wanted in &call.outputs {
+    for wanted in &call.reply.outputs {
         let name = &submission.model.outputs[wanted.port].name;
         writeln!(text, "-> {name} {:?} classes {}", wanted.form, wanted.classes).unwrap();
     }
@@ -73,7 +73,7 @@ fn show(result: &Result<Call, CallError>) -> String {
     writeln!(
         text,
         "rows {} class {class:?} timeout {:?} id {:?}",
-        submission.rows, submission.timeout, call.id
+        submission.rows, submission.timeout, call.reply.id
     )
     .unwrap();
     text
@@ -721,7 +721,7 @@ fn tensors_beyond_the_limit_are_refused_before_they_are_read() {
 }
 
 fn answer(call: &Call, outputs: &[HostTensor], labels: &Labels) -> String {
-    match encode(call, outputs, labels) {
+    match encode(&call.reply, outputs, labels) {
         Err(error) => format!("{:?} {error}\n", error.trouble()),
         Ok(encoded) => {
             let (json, tail) = encoded.body.split_at(encoded.json_len.unwrap_or(encoded.body.len()));
@@ -815,8 +815,8 @@ fn round_trip(asked: Asked<'_>, model: &Arc<ModelInfo>) -> Call {
 /// What a client would send back after reading a reply: the same tensor as an input.
 fn echo(call: &Call, form: Form) -> Vec<u8> {
     let mut call = call.clone();
-    call.outputs[0].form = form;
-    let encoded = encode(&call, &call.submission.inputs.clone(), &Labels::default()).unwrap();
+    call.reply.outputs[0].form = form;
+    let encoded = encode(&call.reply, &call.submission.inputs, &Labels::default()).unwrap();
     let json_len = encoded.json_len.unwrap_or(encoded.body.len());
     let (json, tail) = encoded.body.split_at(json_len);
     let json =
