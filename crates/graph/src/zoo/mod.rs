@@ -128,12 +128,18 @@ pub fn build(name: &str, options: &ZooOptions) -> Result<ModelProto, ZooError> {
     })
 }
 
+/// The bytes of an ONNX file that holds `model`.
+#[must_use]
+pub fn encode(model: &ModelProto) -> Vec<u8> {
+    model.encode_to_vec()
+}
+
 /// Builds a network and writes it to `path`, which appears only once it is complete.
 ///
 /// # Errors
 /// As [`build`], and when the file cannot be written.
 pub fn write(name: &str, path: &Path, options: &ZooOptions) -> Result<(), ZooError> {
-    let bytes = build(name, options)?.encode_to_vec();
+    let bytes = encode(&build(name, options)?);
     let partial = path.with_extension("onnx.partial");
     std::fs::write(&partial, bytes)
         .and_then(|()| std::fs::rename(&partial, path))
