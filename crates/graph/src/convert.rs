@@ -3,6 +3,7 @@
 use crate::import::ImportError;
 use crate::ir::{Graph, Layer, Native, Value, ValueId};
 use crate::model::Port;
+use crate::rewrite::Folded;
 use crate::translate::{dtype, read};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -64,6 +65,7 @@ pub(crate) fn convert(
     batch: usize,
     model: &TypedModel,
     outputs: &[Port],
+    shared: &Folded,
 ) -> Result<Graph, SizeError> {
     let order = model.eval_order().map_err(refused)?;
     let graph = Graph {
@@ -74,7 +76,7 @@ pub(crate) fn convert(
         inputs: Vec::new(),
         outputs: Vec::new(),
     };
-    let mut build = Build { graph, ids: BTreeMap::new(), names: BTreeSet::new(), model };
+    let mut build = Build { graph, ids: BTreeMap::new(), names: BTreeSet::new(), model, shared };
     for (port, outlet) in outputs.iter().zip(&model.outputs) {
         // Outputs keep the names the file gives them; reserving them first moves others aside.
         build.names.insert(port.name.clone());
@@ -112,6 +114,7 @@ struct Build<'a> {
     ids: BTreeMap<(usize, usize), Slot>,
     names: BTreeSet<String>,
     model: &'a TypedModel,
+    shared: &'a Folded,
 }
 
 impl Build<'_> {
@@ -148,7 +151,9 @@ impl Build<'_> {
             None => self.free_name(outlet),
         };
         let fact = self.model.outlet_fact(outlet).map_err(refused)?;
-        let value = value(wanted, &self.model.node(outlet.node).name, fact, constant)?;
+        let constant =
+            constant.map(|constant| self.shared.share(&self.model.node(outlet.node).name, constant));
+        let value = value(wanted, &self.model.node(outlet.node).name, fact, constant.as_ref())?;
         let id = self.graph.add_value(value);
         self.ids.insert(key, Slot::At(id));
         Ok(id)
@@ -176,6 +181,9 @@ fn value(
     constant: Option<&Arc<Tensor>>,
 ) -> Result<Value, SizeError> {
     let dynamic = || SizeError::Dynamic { layer: layer.to_owned(), shape: fact.format_dt_shape() };
+    if constant.is_none() && fact.datum_type == DatumType::TDim {
+        return Err(dynamic());
+    }
     let shape = fact.shape.as_concrete().ok_or_else(dynamic)?.to_vec();
     let dtype = dtype(fact.datum_type).ok_or_else(dynamic)?;
     let constant = constant.map(plain).transpose().map_err(refused)?;

@@ -103,7 +103,8 @@ const fn is_element_wise(op: &Op) -> bool {
 
 /// Whether a group may grow over a layer.
 const fn grows_over(op: &Op) -> bool {
-    is_element_wise(op) || matches!(op, Op::Reduce { .. } | Op::Softmax { .. } | Op::Broadcast)
+    let shapes = matches!(op, Op::Broadcast | Op::AddAxis(_) | Op::RemoveAxis(_));
+    is_element_wise(op) || shapes || matches!(op, Op::Reduce { .. } | Op::Softmax { .. })
 }
 
 const fn is_linear(op: &Op) -> bool {
@@ -112,7 +113,8 @@ const fn is_linear(op: &Op) -> bool {
 
 /// The group that a layer is the exit of, if it depends on one value only.
 fn region(graph: &Graph, uses: &Uses, exit: usize) -> Option<Fusion> {
-    if !grows_over(&graph.layers[exit].op) {
+    let op = &graph.layers[exit].op;
+    if !grows_over(op) || op.is_view() || *op == Op::Broadcast {
         return None;
     }
     let mut layers = BTreeSet::from([exit]);

@@ -33,3 +33,5 @@ pub use segment::{Segment, SegmentError, SegmentOptions, Segmentation, segment};
 pub use tensor::{DType, HostTensor, TensorError};
 pub use wire::{wire, wire_graph};
 
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! A model as imported: its interface, and its graph at any set of sizes.
 
 use crate::convert::{SizeError, convert};
-use crate::import::{self, Batch, ImportError, ImportLimits, Stage, Typed, isolated, oversized};
+use crate::import::{self, Batch, ImportError, ImportLimits, Typed};
 use crate::ir::Graph;
 use crate::rewrite::{self, Folded};
 use crate::tensor::DType;
@@ -76,8 +76,7 @@ impl Model {
     }
 
     fn new(name: &str, typed: Typed, limits: &ImportLimits) -> Self {
-        let folded = Folded::of(&typed.model);
-        Self { name: name.to_owned(), typed, limits: *limits, folded }
+        Self { name: name.to_owned(), typed, limits: *limits, folded: Folded::default() }
     }
 
     /// Its name, as given at import.
@@ -131,16 +130,8 @@ impl Model {
     /// # Errors
     /// As [`Model::at`].
     pub fn unfolded(&self, sizes: &Sizes) -> Result<Graph, SizeError> {
-        let symbols = self.symbols(sizes)?;
-        let sized = isolated(Stage::Size, || self.typed.model.set_symbols(&symbols))?;
-        oversized(&sized, &self.limits)?;
-        let sized = isolated(Stage::Size, || {
-            let mut sized = sized;
-            sized.prop_consts()?;
-            sized.compact()?;
-            Ok(sized)
-        })?;
-        convert(&self.name, sizes.batch, &sized, &self.typed.outputs)
+        let sized = self.typed.source.at(&self.symbols(sizes)?, &self.limits)?;
+        convert(&self.name, sizes.batch, &sized, &self.typed.outputs, &self.folded)
     }
 
     fn symbols(&self, sizes: &Sizes) -> Result<HashMap<Symbol, TDim>, SizeError> {

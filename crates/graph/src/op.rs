@@ -144,8 +144,8 @@ pub enum Op {
         interpolation: Interpolation,
         /// How an output coordinate maps to the input.
         coordinates: Coordinates,
-        /// For nearest neighbours: whether a half rounds up, rather than every fraction down.
-        nearest_round: bool,
+        /// How the nearest neighbour is chosen; of no account otherwise.
+        rounding: Rounding,
     },
     /// Running sum along an axis.
     CumSum {
@@ -498,6 +498,19 @@ pub enum Coordinates {
     HalfPixelSymmetric,
     /// Half-pixel centres not shifted back.
     HalfPixelForNearest,
+}
+
+/// Which of two neighbours is the nearest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rounding {
+    /// Always the lower.
+    Floor,
+    /// Always the upper, unless the coordinate is whole.
+    Ceil,
+    /// The closer; the lower of equals.
+    HalfDown,
+    /// The closer; the upper of equals.
+    HalfUp,
 }
 
 macro_rules! element_wise {

@@ -4,7 +4,7 @@
 
 use crate::op::{
     Binary, Conv, Coordinates, Deconv, EinSum, Function, Interpolation, Layout, Op, PadFill, ReduceKind,
-    ScatterKind, Stride, Unary, WeightLayout, Window,
+    Rounding, ScatterKind, Stride, Unary, WeightLayout, Window,
 };
 use crate::tensor::DType;
 use tract_onnx::prelude::{DatumType, Tensor, TypedFact};
@@ -25,6 +25,7 @@ use tract_onnx::tract_core::ops::logic::Iff;
 use tract_onnx::tract_core::ops::math::PowConst;
 use tract_onnx::tract_core::ops::nn::{self, DataFormat, LeakyRelu, Reducer};
 use tract_onnx_opl::lrn::Lrn;
+use tract_onnx_opl::resize::{CoordTransform, Nearest, Resize};
 
 /// What `op` computes on operands of these facts.
 pub(crate) fn read(op: &dyn TypedOp, inputs: &[&TypedFact]) -> Op {
@@ -315,7 +316,8 @@ fn movement(op: &dyn TypedOp) -> Option<Op> {
     if op.is::<MultiBroadcastTo>() {
         return Some(Op::Broadcast);
     }
-    if op.is::<Identity>() {
+    // tract keeps its operator for dropout to itself; it does nothing outside training.
+    if op.is::<Identity>() || op.name() == "Dropout" {
         return Some(Op::Identity);
     }
     let tile = op.downcast_ref::<Tile>()?;
@@ -341,8 +343,8 @@ fn indexed(op: &dyn TypedOp, inputs: &[&TypedFact]) -> Option<Op> {
     if let Some(scatter) = op.downcast_ref::<ScatterNd>() {
         return Some(Op::ScatterNd { reduction: scatter_kind(scatter.reduction) });
     }
-    if let Some(resize) = op.downcast_ref::<nn::Resize>() {
-        return Some(read_resize(resize));
+    if let Some(resize) = op.downcast_ref::<Resize>() {
+        return read_resize(resize);
     }
     if let Some(sum) = op.downcast_ref::<CumSum>() {
         return Some(Op::CumSum { axis: sum.axis, exclusive: sum.exclusive, reverse: sum.reverse });
@@ -367,13 +369,15 @@ fn scatter_kind(reduction: ScatterReduction) -> ScatterKind {
     }
 }
 
-fn read_resize(resize: &nn::Resize) -> Op {
+/// A resize whose parameters [`Op::Resize`] can hold; the rarer ones stay foreign.
+fn read_resize(resize: &Resize) -> Option<Op> {
     let interpolation = match resize.interpolator {
         nn::Interpolator::Nearest => Interpolation::Nearest,
         nn::Interpolator::Linear => Interpolation::Linear,
         nn::Interpolator::Cubic => Interpolation::Cubic,
     };
-    let coordinates = match resize.coord_transformer {
+    let CoordTransform::Plain(transform) = &resize.coord_transformer else { return None };
+    let coordinates = match transform {
         nn::CoordTransformer::HalfPixel => Coordinates::HalfPixel,
         nn::CoordTransformer::AlignCorners => Coordinates::AlignCorners,
         nn::CoordTransformer::Asymmetric => Coordinates::Asymmetric,
@@ -381,8 +385,15 @@ fn read_resize(resize: &nn::Resize) -> Op {
         nn::CoordTransformer::HalfPixelSymmetric => Coordinates::HalfPixelSymmetric,
         nn::CoordTransformer::TfHalfPixelForNn => Coordinates::HalfPixelForNearest,
     };
-    let nearest_round = matches!(resize.nearest, nn::Nearest::RoundPreferCeil);
-    Op::Resize { interpolation, coordinates, nearest_round }
+    let rounding = match resize.nearest {
+        Nearest::Floor => Rounding::Floor,
+        Nearest::Ceil => Rounding::Ceil,
+        Nearest::RoundPreferFloor => Rounding::HalfDown,
+        Nearest::RoundPreferCeil => Rounding::HalfUp,
+    };
+    let common_cubic = (resize.cubic_coeff_a() + 0.75).abs() < f32::EPSILON;
+    let plain = !resize.antialias && !resize.exclude_outside && common_cubic;
+    plain.then_some(Op::Resize { interpolation, coordinates, rounding })
 }
 
 /// A strided slice whose bounds are all constants; others stay foreign.

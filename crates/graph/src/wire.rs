@@ -7,6 +7,7 @@ use crate::op::{
     Binary, Conv, Deconv, EinSum, Function, Layout, Op, PadFill, ReduceKind, ScatterKind, Unary,
     WeightLayout, Window,
 };
+use crate::tensor::DType;
 use crate::translate::datum;
 use std::collections::BTreeMap;
 use tract_onnx::prelude::{
@@ -41,6 +42,9 @@ pub fn wire(
     model: &mut TypedModel,
     inputs: &[OutletId],
 ) -> TractResult<TVec<OutletId>> {
+    if let Some(by) = misread(layer, graph) {
+        return turned(layer, by, model, inputs);
+    }
     if let Some(native) = &layer.native {
         return model.wire_node(&layer.name, native.0.clone(), inputs);
     }
@@ -87,6 +91,32 @@ pub fn wire_graph(graph: &Graph) -> TractResult<TypedModel> {
     }
     model.select_output_outlets(&outputs)?;
     Ok(model)
+}
+
+/// How to turn round a constant less, or over, a convolution. tract 0.23 folds the constant into the convolution and
+/// gets it wrong: the weights keep their sign, or divide the constant.
+fn misread(layer: &Layer, graph: &Graph) -> Option<(Function, Binary)> {
+    let turn = match layer.op {
+        Op::Binary(Binary::Sub) => (Function::Neg, Binary::Add),
+        Op::Binary(Binary::Div) => (Function::Recip, Binary::Mul),
+        _ => return None,
+    };
+    let [constant, x] = layer.inputs.as_slice() else { return None };
+    let real = matches!(graph.value(*x).dtype, DType::F16 | DType::F32 | DType::F64);
+    let before = graph.layers.iter().find(|before| before.outputs.contains(x));
+    let convolution = before.is_some_and(|before| matches!(before.op, Op::Conv(_) | Op::Binary(_)));
+    (real && convolution && graph.constant(*constant).is_some()).then_some(turn)
+}
+
+fn turned(
+    layer: &Layer,
+    by: (Function, Binary),
+    model: &mut TypedModel,
+    inputs: &[OutletId],
+) -> TractResult<TVec<OutletId>> {
+    let turn = ElementWiseOp(unary_op(layer, Unary::Plain(by.0))?, None);
+    let turned = model.wire_node(format!("{}.turned", layer.name), turn, &inputs[1..2])?;
+    model.wire_node(&layer.name, TypedBinOp(binary_op(by.1), None), &[turned[0], inputs[0]])
 }
 
 /// tract has no rectifier of its own: it is the larger of the operand and a zero of equal rank.

@@ -1,7 +1,11 @@
 //! Which dimension of the inputs counts rows, and whether the model keeps rows apart: only then may the rows of different
 //! requests share a run.
 
-use tract_onnx::prelude::{DatumType, InferenceModel, Symbol, TDim, TVec, ToDim, TractResult, TypedModel};
+use tract_onnx::prelude::{
+    DatumType, InferenceModel, OutletId, ShapeFact, Symbol, TDim, TVec, ToDim, TractError, TractResult,
+    TypedModel, TypedNode,
+};
+use tract_onnx::tract_core::internal::DimLike;
 use tract_onnx::tract_core::internal::TypedOp;
 use tract_onnx::tract_core::ops::array::CumSum;
 use tract_onnx::tract_core::ops::nn::{Reduce, Softmax};
@@ -25,6 +29,7 @@ pub enum Batch {
 }
 
 /// One way to read the inputs' dimensions.
+#[derive(Clone)]
 pub(super) struct Plan {
     /// A fact for each input.
     pub(super) facts: Vec<InferenceFact>,
@@ -138,56 +143,112 @@ fn fact(
     Ok(fact.clone().with_shape(shape))
 }
 
-/// Why rows may not be told apart; `None` when every value keeps them apart and every output leads with them.
-///
-/// The rule: rows stand alone on an axis, or lead it (`rows · k` on axis 0, where row-major order keeps a row's elements
-/// together), on one axis of each value, and no layer combines elements along that axis.
+/// What the length of an axis has to do with rows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Length {
+    /// Nothing.
+    Other,
+    /// It is their number.
+    Rows,
+    /// It is a multiple of their number.
+    Multiple,
+    /// It depends on their number in another way.
+    Mixed,
+}
+
+/// Why rows may not be told apart in a model whose rows are `symbol`; `None` when every value keeps them apart and every
+/// output leads with them.
 pub(super) fn mixed_rows(model: &TypedModel, symbol: &Symbol) -> TractResult<Option<String>> {
-    let counts_rows = |dim: &TDim| dim.symbols().contains(symbol);
+    mixed(model, &|outlet, axis| {
+        let dim = &model.outlet_fact(outlet)?.shape[axis];
+        Ok(if !dim.symbols().contains(symbol) {
+            Length::Other
+        } else if *dim == symbol.to_dim() {
+            Length::Rows
+        } else if dim.substitute(symbol, &0.to_dim())? == 0.to_dim() {
+            Length::Multiple
+        } else {
+            Length::Mixed
+        })
+    })
+}
+
+/// As [`mixed_rows`], for a model that has been analysed at two numbers of rows instead of a symbol.
+pub(super) fn mixed_between(a: (&TypedModel, usize), b: (&TypedModel, usize)) -> TractResult<Option<String>> {
+    let same = |(a, b): (&TypedNode, &TypedNode)| a.name == b.name && a.inputs == b.inputs;
+    if a.0.nodes().len() != b.0.nodes().len() || !a.0.nodes().iter().zip(b.0.nodes()).all(same) {
+        return Ok(Some("its layers depend on the number of rows".to_owned()));
+    }
+    let length = |at: (&TypedModel, usize), outlet: OutletId, axis: usize| -> TractResult<usize> {
+        at.0.outlet_fact(outlet)?.shape.get(axis).and_then(|dim| dim.to_usize().ok()).ok_or_else(|| {
+            TractError::msg(format!("the size of a value of node {} depends on data", outlet.node))
+        })
+    };
+    mixed(a.0, &|outlet, axis| {
+        let (in_a, in_b) = (length(a, outlet, axis)?, length(b, outlet, axis)?);
+        Ok(if in_a == in_b {
+            Length::Other
+        } else if (in_a, in_b) == (a.1, b.1) {
+            Length::Rows
+        } else if in_a.checked_mul(b.1) == in_b.checked_mul(a.1) {
+            Length::Multiple
+        } else {
+            Length::Mixed
+        })
+    })
+}
+
+/// The rule: rows stand alone on an axis, or lead it (a multiple of their number on axis 0, where row-major order keeps
+/// a row's elements together), on one axis of each value, and no layer combines elements along that axis.
+fn mixed(
+    model: &TypedModel,
+    length: &dyn Fn(OutletId, usize) -> TractResult<Length>,
+) -> TractResult<Option<String>> {
+    let row_axes = |outlet: OutletId| -> TractResult<Vec<(usize, Length)>> {
+        let rank = model.outlet_fact(outlet)?.rank();
+        let all = (0..rank).map(|axis| Ok((axis, length(outlet, axis)?))).collect::<TractResult<Vec<_>>>()?;
+        Ok(all.into_iter().filter(|(_, length)| *length != Length::Other).collect())
+    };
     for id in model.eval_order()? {
         let node = model.node(id);
-        let reads_rows = model.node_input_facts(id)?.iter().any(|fact| fact.shape.iter().any(&counts_rows));
-        for output in &node.outputs {
+        let mut reads_rows = false;
+        for input in &node.inputs {
+            reads_rows |= !row_axes(*input)?.is_empty();
+        }
+        for (slot, output) in node.outputs.iter().enumerate() {
             if output.fact.datum_type == DatumType::TDim || output.fact.konst.is_some() {
                 continue;
             }
-            let axes: Vec<usize> =
-                (0..output.fact.rank()).filter(|axis| counts_rows(&output.fact.shape[*axis])).collect();
-            let apart = match axes.as_slice() {
+            let apart = match row_axes(OutletId::new(id, slot))?.as_slice() {
                 [] => !reads_rows,
-                [axis] => stands_apart(&output.fact.shape[*axis], *axis, symbol)?,
+                [(axis, length)] => *length == Length::Rows || (*axis == 0 && *length == Length::Multiple),
                 _ => false,
             };
             if !apart {
-                let shape = output.fact.shape.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-                return Ok(Some(format!("layer \"{}\" gives [{shape}], which mixes rows", node.name)));
+                let (name, shape) = (&node.name, shown(&output.fact.shape));
+                return Ok(Some(format!("layer \"{name}\" gives {shape}, which mixes rows")));
             }
         }
-        let facts = model.node_input_facts(id)?;
-        if let Some(axis) = combined_axes(node.op.as_ref()).into_iter().find(|axis| {
-            facts.first().is_some_and(|fact| *axis < fact.rank() && counts_rows(&fact.shape[*axis]))
-        }) {
-            return Ok(Some(format!(
-                "layer \"{}\" combines elements along axis {axis}, which counts rows",
-                node.name
-            )));
+        let combined = combined_axes(node.op.as_ref());
+        if let Some(input) = node.inputs.first().filter(|_| !combined.is_empty())
+            && let Some((axis, _)) = row_axes(*input)?.into_iter().find(|(axis, _)| combined.contains(axis))
+        {
+            let name = &node.name;
+            let why = format!("layer \"{name}\" combines elements along axis {axis}, which counts rows");
+            return Ok(Some(why));
         }
     }
-    for at in 0..model.outputs.len() {
-        let shape = &model.output_fact(at)?.shape;
-        if shape.iter().next() != Some(&symbol.to_dim()) {
-            let shape = shape.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-            return Ok(Some(format!("output {at} has shape [{shape}], which does not begin with the rows")));
+    for (at, outlet) in model.outputs.iter().enumerate() {
+        if row_axes(*outlet)?.first() != Some(&(0, Length::Rows)) {
+            let shape = shown(&model.outlet_fact(*outlet)?.shape);
+            return Ok(Some(format!("output {at} has shape {shape}, which does not begin with the rows")));
         }
     }
     Ok(None)
 }
 
-fn stands_apart(dim: &TDim, axis: usize, symbol: &Symbol) -> TractResult<bool> {
-    if *dim == symbol.to_dim() {
-        return Ok(true);
-    }
-    Ok(axis == 0 && dim.substitute(symbol, &0.to_dim())? == 0.to_dim())
+fn shown(shape: &ShapeFact) -> String {
+    format!("[{}]", shape.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
 }
 
 fn combined_axes(op: &dyn TypedOp) -> Vec<usize> {

@@ -20,7 +20,10 @@ pub(crate) fn isolated<T: Send>(
             .map_err(|error| ImportError::Refused { stage, why: format!("{error:#}") })
     };
     thread::scope(|scope| {
-        let started = thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, guarded);
+        let started = thread::Builder::new()
+            .name("import".to_owned())
+            .stack_size(STACK_BYTES)
+            .spawn_scoped(scope, guarded);
         let worker = started.map_err(|error| ImportError::Refused { stage, why: error.to_string() })?;
         worker.join().map_err(|panic| ImportError::Panicked { stage, why: message(panic.as_ref()) })?
     })

@@ -8,18 +8,19 @@
 //! ```
 
 mod batch;
+mod bounds;
 mod error;
 mod external;
 mod isolate;
 mod names;
+mod ports;
 mod typed;
 mod validate;
 mod weigh;
 
 pub use batch::Batch;
 pub use error::{ImportError, Problem, Stage};
-pub(crate) use isolate::isolated;
-pub(crate) use typed::{Typed, oversized};
+pub(crate) use typed::Typed;
 
 use prost::Message;
 use std::fs::File;
@@ -105,6 +106,9 @@ fn analyse(bytes: Vec<u8>, folder: Option<&Path>, limits: &ImportLimits) -> Resu
     if !problems.is_empty() {
         return Err(ImportError::Invalid { problems });
     }
+    let graph = proto.graph.as_ref();
+    let outputs = graph.iter().flat_map(|graph| &graph.output).map(|port| port.name.clone()).collect();
+    names::write_outputs(&mut proto);
     names::make_unique(&mut proto);
-    typed::analyse(proto, limits)
+    typed::analyse(proto, outputs, limits)
 }

@@ -1,4 +1,5 @@
-//! Gives every node a name of its own: exporters leave names out or repeat them, and layers are told apart by name.
+//! Puts names in order before tract sees them: every node gets one of its own, because exporters leave names out or
+//! repeat them and layers are told apart by name; and every output is written by a node.
 
 use std::collections::BTreeSet;
 use tract_onnx::pb::{GraphProto, ModelProto, NodeProto};
@@ -9,6 +10,24 @@ pub(crate) fn make_unique(proto: &mut ModelProto) {
     let mut taken: BTreeSet<String> = BTreeSet::new();
     reserve(graph, &mut taken);
     rename(graph, &mut taken);
+}
+
+/// Has a node write every output: tract forgets the type of an input or constant that is also an output.
+pub(crate) fn write_outputs(proto: &mut ModelProto) {
+    let Some(graph) = &mut proto.graph else { return };
+    let written: BTreeSet<&String> = graph.node.iter().flat_map(|node| &node.output).collect();
+    let mut copies = Vec::new();
+    for output in graph.output.iter_mut().filter(|output| !written.contains(&output.name)) {
+        let copy = format!("{}#copy", output.name);
+        copies.push(NodeProto {
+            name: copy.clone(),
+            op_type: "Identity".to_owned(),
+            input: vec![std::mem::replace(&mut output.name, copy.clone())],
+            output: vec![copy],
+            ..NodeProto::default()
+        });
+    }
+    graph.node.extend(copies);
 }
 
 /// Inputs and constants share tract's name space with nodes, and their names are visible outside: they keep them.

@@ -1,25 +1,32 @@
-//! From a validated file to tract's typed graph, constants folded, with the batch symbolic if the model allows it.
+//! From a validated file to tract's typed graph: once, with symbols for what varies, if tract can carry them through;
+//! otherwise anew for each set of sizes.
 
+use super::ImportLimits;
 use super::batch::{self, Batch, Plan};
-use super::error::{ImportError, Problem, Stage};
+use super::bounds::{bounded, nameable, oversized};
+use super::error::{ImportError, Stage};
 use super::isolate::isolated;
-use super::{ImportLimits, validate};
+use super::ports::{parameters, port, port_of};
 use crate::model::{Dim, Port};
-use crate::translate::dtype;
-use std::collections::{BTreeMap, BTreeSet};
-use tract_onnx::pb::{GraphProto, ModelProto, TensorProto};
+use std::collections::{BTreeMap, HashMap};
+use tract_onnx::pb::ModelProto;
 use tract_onnx::prelude::{
-    InferenceModel, InferenceModelExt, OutletId, Symbol, TDim, TVec, TractError, TractResult, TypedFact,
-    TypedModel,
+    InferenceModel, InferenceModelExt, Symbol, TDim, ToDim, TractError, TractResult, TypedModel,
 };
-use tract_onnx::tract_hir::infer::Factoid;
-use tract_onnx::tract_hir::internal::InferenceFact;
-use vocab::Bytes;
+use tract_onnx::tract_core::internal::DimLike;
+use tract_onnx::tract_hir::infer::{DimFact, Factoid};
+use tract_onnx::tract_hir::internal::{InferenceFact, ShapeFactoid};
+
+/// Rows at which a model without symbols is analysed to see what depends on them: no layer has such sizes by itself.
+const ROWS: (usize, usize) = (5, 7);
+/// Sizes at which open dimensions are tried when tract cannot leave them open: image sides and text lengths in common
+/// use, all of them whole numbers of a usual step.
+const PROBES: [usize; 8] = [64, 48, 224, 320, 32, 416, 512, 640];
 
 /// What an import gives.
 #[derive(Debug)]
 pub(crate) struct Typed {
-    pub(crate) model: TypedModel,
+    pub(crate) source: Source,
     pub(crate) batch: Batch,
     pub(crate) batch_symbol: Option<Symbol>,
     pub(crate) inputs: Vec<Port>,
@@ -29,33 +36,90 @@ pub(crate) struct Typed {
     pub(crate) parameters: u64,
 }
 
+/// Where the typed graph at some sizes comes from.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// Analysed once; symbols are replaced.
+    Symbolic(TypedModel),
+    /// Analysed anew for each set of sizes, from these facts of the inputs.
+    Sized(InferenceModel, Vec<InferenceFact>),
+}
+
+impl Source {
+    /// The typed graph with every symbol replaced, constants folded.
+    pub(crate) fn at(
+        &self,
+        sizes: &HashMap<Symbol, TDim>,
+        limits: &ImportLimits,
+    ) -> Result<TypedModel, ImportError> {
+        match self {
+            Self::Symbolic(model) => {
+                let sized = isolated(Stage::Size, || model.set_symbols(sizes))?;
+                folded(sized, Stage::Size, limits)
+            }
+            Self::Sized(model, facts) => {
+                let facts =
+                    isolated(Stage::Size, || facts.iter().map(|fact| substituted(fact, sizes)).collect())?;
+                attempt(model, facts, limits)
+            }
+        }
+    }
+}
+
+/// What is the same under every reading of the file.
+struct File<'a> {
+    parsed: InferenceModel,
+    output_names: Vec<String>,
+    parameters: u64,
+    limits: &'a ImportLimits,
+}
+
+/// A reading of the file that failed: why, and whether because rows are not kept apart.
+enum Failure {
+    Mixed(String),
+    Error(ImportError),
+}
+
+impl From<ImportError> for Failure {
+    fn from(error: ImportError) -> Self {
+        Self::Error(error)
+    }
+}
+
 /// Has tract analyse the model under each reading of its batch, and keeps the first that works.
-pub(super) fn analyse(proto: ModelProto, limits: &ImportLimits) -> Result<Typed, ImportError> {
+///
+/// `output_names` are the names the file gives its outputs.
+pub(super) fn analyse(
+    proto: ModelProto,
+    output_names: Vec<String>,
+    limits: &ImportLimits,
+) -> Result<Typed, ImportError> {
     let graph = proto.graph.as_ref();
     let parameters = graph.map_or(0, parameters);
-    let output_names: Vec<String> =
-        graph.iter().flat_map(|graph| &graph.output).map(|port| port.name.clone()).collect();
     let parsed = isolated(Stage::Parse, || parse(&proto))?;
     drop(proto);
     let plans = isolated(Stage::Parse, || batch::plans(&parsed))?;
+    let file = File { parsed, output_names, parameters, limits };
     let last = plans.len() - 1;
     let mut why: Option<String> = None;
-    for (at, plan) in plans.into_iter().enumerate() {
-        match attempt(&parsed, &plan, limits) {
-            Ok(model) => {
-                let mixed = match &plan.symbol {
-                    Some(symbol) => isolated(Stage::Analyse, || batch::mixed_rows(&model, symbol))?,
-                    None => None,
-                };
-                let Some(reason) = mixed else {
-                    return finish(model, plan, why, &output_names, parameters);
-                };
-                why.get_or_insert(reason);
-            }
-            Err(error) if at == last => return Err(error),
-            Err(error @ ImportError::Invalid { .. }) => return Err(error),
-            Err(error) => {
+    for (at, plan) in plans.iter().enumerate() {
+        let failure = match file.symbolic(plan, why.as_deref()) {
+            Ok(typed) => return Ok(typed),
+            Err(Failure::Error(error @ ImportError::Invalid { .. })) => return Err(error),
+            Err(failure) => failure,
+        };
+        let failure = match (failure, file.sized(plan, why.as_deref())) {
+            (_, Ok(typed)) => return Ok(typed),
+            (mixed @ Failure::Mixed(_), _) | (_, Err(Some(mixed @ Failure::Mixed(_)))) => mixed,
+            (failure, _) => failure,
+        };
+        match failure {
+            Failure::Error(error) if at == last => return Err(error),
+            Failure::Error(error) => {
                 why.get_or_insert(format!("with any number of rows, {}", first_words(&error.to_string())));
+            }
+            Failure::Mixed(reason) => {
+                why.get_or_insert(reason);
             }
         }
     }
@@ -82,220 +146,154 @@ fn first_words(text: &str) -> String {
     shown
 }
 
-fn attempt(parsed: &InferenceModel, plan: &Plan, limits: &ImportLimits) -> Result<TypedModel, ImportError> {
+impl File<'_> {
+    /// Analyses the model with symbols for whatever `plan` leaves open.
+    fn symbolic(&self, plan: &Plan, why: Option<&str>) -> Result<Typed, Failure> {
+        let model = attempt(&self.parsed, plan.facts.clone(), self.limits)?;
+        if let Some(symbol) = &plan.symbol
+            && let Some(reason) = isolated(Stage::Analyse, || batch::mixed_rows(&model, symbol))?
+        {
+            return Err(Failure::Mixed(reason));
+        }
+        let mut outputs = Vec::new();
+        for (name, outlet) in self.output_names.iter().zip(&model.outputs) {
+            let fact = model.outlet_fact(*outlet).map_err(refused)?;
+            outputs.push(port(name, fact.datum_type, &fact.shape.to_tvec(), plan.symbol.as_ref())?);
+        }
+        Ok(self.typed(plan, Source::Symbolic(model), outputs, why)?)
+    }
+
+    /// Analyses the model at a few sizes instead. `None` says that no size has worked.
+    fn sized(&self, plan: &Plan, why: Option<&str>) -> Result<Typed, Option<Failure>> {
+        let free = free(plan).map_err(Failure::Error)?;
+        if plan.symbol.is_none() && free.is_empty() {
+            return Err(None);
+        }
+        let probes = if free.is_empty() { &PROBES[..1] } else { &PROBES[..] };
+        for probe in probes {
+            let mut sizes: HashMap<Symbol, TDim> =
+                free.values().map(|symbol| (symbol.clone(), probe.to_dim())).collect();
+            let mut model_at = |rows: usize| {
+                if let Some(symbol) = &plan.symbol {
+                    sizes.insert(symbol.clone(), rows.to_dim());
+                }
+                let facts =
+                    plan.facts.iter().map(|fact| substituted(fact, &sizes)).collect::<TractResult<_>>();
+                attempt(&self.parsed, facts.map_err(refused)?, self.limits)
+            };
+            let (Ok(a), Ok(b)) = (model_at(ROWS.0), model_at(ROWS.1)) else { continue };
+            if plan.symbol.is_some() {
+                let mixed = isolated(Stage::Analyse, || batch::mixed_between((&a, ROWS.0), (&b, ROWS.1)));
+                if let Some(reason) = mixed.map_err(Failure::Error)? {
+                    return Err(Some(Failure::Mixed(reason)));
+                }
+            }
+            let outputs = self.sized_outputs(&a, &b, plan, free.is_empty()).map_err(Failure::Error)?;
+            let source = Source::Sized(self.parsed.clone(), plan.facts.clone());
+            return Ok(self.typed(plan, source, outputs, why).map_err(Failure::Error)?);
+        }
+        Err(None)
+    }
+
+    /// Ports of a model analysed at two numbers of rows. With open dimensions, a length seen at one size says little.
+    fn sized_outputs(
+        &self,
+        a: &TypedModel,
+        b: &TypedModel,
+        plan: &Plan,
+        closed: bool,
+    ) -> Result<Vec<Port>, ImportError> {
+        let mut outputs = Vec::new();
+        for ((name, in_a), in_b) in self.output_names.iter().zip(&a.outputs).zip(&b.outputs) {
+            let (in_a, in_b) =
+                (a.outlet_fact(*in_a).map_err(refused)?, b.outlet_fact(*in_b).map_err(refused)?);
+            let dims = in_a.shape.iter().zip(in_b.shape.iter()).enumerate().map(|(axis, (a, b))| {
+                match (a.to_usize(), b.to_usize()) {
+                    (Ok(a), Ok(b)) if a != b && plan.symbol.is_some() => Dim::Batch,
+                    (Ok(a), Ok(_)) if closed => Dim::Fixed(a),
+                    _ => Dim::Free(format!("{name}_{axis}")),
+                }
+            });
+            outputs.push(port_of(name, in_a.datum_type, dims.collect())?);
+        }
+        Ok(outputs)
+    }
+
+    fn typed(
+        &self,
+        plan: &Plan,
+        source: Source,
+        outputs: Vec<Port>,
+        why: Option<&str>,
+    ) -> Result<Typed, ImportError> {
+        let mut inputs = Vec::new();
+        for (outlet, fact) in self.parsed.inputs.iter().zip(&plan.facts) {
+            let name = &self.parsed.node(outlet.node).name;
+            let datum = fact.datum_type.concretize();
+            let untyped =
+                || ImportError::Refused { stage: Stage::Type, why: format!("input \"{name}\" has no type") };
+            let dims: Vec<TDim> = fact.shape.dims().filter_map(DimFact::concretize).collect();
+            inputs.push(port(name, datum.ok_or_else(untyped)?, &dims, plan.symbol.as_ref())?);
+        }
+        let batch = match (&plan.symbol, plan.rows) {
+            (Some(_), _) => Batch::Symbolic,
+            (None, None) => Batch::None,
+            (None, Some(rows)) => {
+                let fixed = || format!("the file fixes the first dimension at {rows}");
+                Batch::Baked { rows, why: why.map_or_else(fixed, str::to_owned) }
+            }
+        };
+        let (batch_symbol, parameters) = (plan.symbol.clone(), self.parameters);
+        Ok(Typed { source, batch, batch_symbol, inputs, outputs, free: free(plan)?, parameters })
+    }
+}
+
+fn refused(error: TractError) -> ImportError {
+    ImportError::Refused { stage: Stage::Type, why: format!("{error:#}") }
+}
+
+/// The symbols of a plan's inputs other than its rows, by name.
+fn free(plan: &Plan) -> Result<BTreeMap<String, Symbol>, ImportError> {
+    let dims = plan.facts.iter().flat_map(|fact| fact.shape.dims().filter_map(DimFact::concretize));
+    let symbols = dims.flat_map(|dim| dim.symbols()).filter(|symbol| Some(symbol) != plan.symbol.as_ref());
+    Ok(symbols.map(|symbol| (symbol.to_string(), symbol)).collect())
+}
+
+/// A fact with symbols replaced by sizes.
+fn substituted(fact: &InferenceFact, sizes: &HashMap<Symbol, TDim>) -> TractResult<InferenceFact> {
+    if fact.shape.is_open() {
+        return Ok(fact.clone());
+    }
+    let dims = fact.shape.dims().filter_map(DimFact::concretize).map(|dim| dim.substitute_all(sizes));
+    let dims: Vec<TDim> = dims.collect::<TractResult<_>>()?;
+    let shape: ShapeFactoid = dims.into_iter().collect();
+    Ok(fact.clone().with_shape(shape))
+}
+
+/// The typed graph for these facts of the inputs, constants folded.
+fn attempt(
+    parsed: &InferenceModel,
+    facts: Vec<InferenceFact>,
+    limits: &ImportLimits,
+) -> Result<TypedModel, ImportError> {
     let mut model = parsed.clone();
     isolated(Stage::Analyse, || {
-        for (at, fact) in plan.facts.iter().enumerate() {
-            model.set_input_fact(at, fact.clone())?;
-        }
-        Ok(())
+        facts.into_iter().enumerate().try_for_each(|(at, fact)| model.set_input_fact(at, fact))
     })?;
     bounded(&model, limits)?;
-    let mut typed = isolated(Stage::Analyse, || model.into_typed())?;
+    let typed = isolated(Stage::Analyse, || model.into_typed())?;
+    let typed = folded(typed, Stage::Type, limits)?;
+    nameable(&typed)?;
+    Ok(typed)
+}
+
+fn folded(mut typed: TypedModel, stage: Stage, limits: &ImportLimits) -> Result<TypedModel, ImportError> {
     oversized(&typed, limits)?;
-    let typed = isolated(Stage::Type, || {
+    let typed = isolated(stage, || {
         typed.prop_consts()?;
         typed.compact()?;
         Ok(typed)
     })?;
     oversized(&typed, limits)?;
-    nameable(&typed)?;
     Ok(typed)
-}
-
-/// A constant that would not fit.
-struct Excess {
-    layer: String,
-    value: String,
-    bytes: Bytes,
-}
-
-/// Refuses a constant expression whose value would not fit, before tract computes it: shapes are inferred first, and a
-/// value is computed only once its size is known to be within the limits.
-fn bounded(model: &InferenceModel, limits: &ImportLimits) -> Result<(), ImportError> {
-    let limit = limits.derived;
-    match isolated(Stage::Analyse, || excess(model, limit))? {
-        None => Ok(()),
-        Some(Excess { layer, value, bytes }) => {
-            Err(ImportError::ValueTooLarge { layer, value, bytes, limit })
-        }
-    }
-}
-
-fn excess(model: &InferenceModel, limit: Bytes) -> TractResult<Option<Excess>> {
-    let mut facts: BTreeMap<(usize, usize), InferenceFact> = BTreeMap::new();
-    let mut left = limit.0;
-    for id in model.eval_order()? {
-        let node = model.node(id);
-        let fact_of = |outlet: &OutletId| facts.get(&(outlet.node, outlet.slot)).cloned().unwrap_or_default();
-        let inputs: TVec<InferenceFact> = node.inputs.iter().map(fact_of).collect();
-        let observed: TVec<InferenceFact> =
-            node.op.observe_outlets(model, node)?.iter().map(fact_of).collect();
-        let outputs: TVec<InferenceFact> = node.outputs.iter().map(|output| output.fact.clone()).collect();
-        // What an operator cannot infer, or refuses, the analysis proper will report.
-        let shaped = node.op.clone().infer_facts(
-            inputs.iter().collect(),
-            outputs.iter().collect(),
-            observed.iter().collect(),
-        );
-        let mut known = shaped.map_or_else(|_| outputs.clone(), |facts| facts.1);
-        if !inputs.is_empty() && inputs.iter().all(|fact| fact.value.is_concrete()) {
-            for fact in &known {
-                let bytes = inferred_bytes(fact);
-                let Some(rest) = left.checked_sub(bytes) else {
-                    let (layer, value) = (node.name.clone(), fact.format_dt_shape());
-                    return Ok(Some(Excess { layer, value, bytes: Bytes(bytes) }));
-                };
-                left = rest;
-            }
-            let computed = node.op.clone().infer(
-                inputs.iter().collect(),
-                outputs.iter().collect(),
-                observed.iter().collect(),
-            );
-            known = computed.map_or(known, |facts| facts.1);
-        }
-        facts.extend(known.into_iter().enumerate().map(|(slot, fact)| ((id, slot), fact)));
-    }
-    Ok(None)
-}
-
-/// Bytes of a value whose shape is known so far; zero when it is not, which only small selections are.
-fn inferred_bytes(fact: &InferenceFact) -> u64 {
-    let Some(shape) = fact.shape.concretize() else { return 0 };
-    let width = fact.datum_type.concretize().map_or(8, |datum| datum.size_of());
-    bytes_of(shape.iter(), width).unwrap_or(0)
-}
-
-/// Bytes of a value of these dimensions; `None` while one is a symbol. Overflow counts as the largest number.
-fn bytes_of<'d>(dims: impl Iterator<Item = &'d TDim>, width: usize) -> Option<u64> {
-    let mut bytes = u64::try_from(width).unwrap_or(u64::MAX);
-    for dim in dims {
-        bytes = bytes.saturating_mul(u64::try_from(dim.as_i64()?).unwrap_or(0));
-    }
-    Some(bytes)
-}
-
-/// Refuses values larger than the limit, among those whose size is known.
-pub(crate) fn oversized(model: &TypedModel, limits: &ImportLimits) -> Result<(), ImportError> {
-    for node in model.nodes() {
-        let constant = !node.inputs.is_empty()
-            && node
-                .inputs
-                .iter()
-                .all(|input| model.outlet_fact(*input).is_ok_and(|fact| fact.konst.is_some()));
-        let limit = if constant { limits.derived } else { limits.value };
-        for output in &node.outputs {
-            let bytes = bytes_of(output.fact.shape.iter(), output.fact.datum_type.size_of()).unwrap_or(0);
-            if bytes > limit.0 {
-                let (layer, value) = (node.name.clone(), output.fact.format_dt_shape());
-                return Err(ImportError::ValueTooLarge { layer, value, bytes: Bytes(bytes), limit });
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Refuses element types that no device computes with.
-fn nameable(model: &TypedModel) -> Result<(), ImportError> {
-    let mut problems = BTreeSet::new();
-    for node in model.nodes() {
-        if let Some(output) = node.outputs.iter().find(|output| dtype(output.fact.datum_type).is_none()) {
-            let name = format!("{:?} of node {}", output.fact.datum_type, node.name);
-            let remedy = "export without it";
-            problems.insert(Problem::Unsupported { what: "element type", name, remedy });
-        }
-    }
-    if problems.is_empty() {
-        Ok(())
-    } else {
-        Err(ImportError::Invalid { problems: problems.into_iter().collect() })
-    }
-}
-
-fn finish(
-    model: TypedModel,
-    plan: Plan,
-    why: Option<String>,
-    output_names: &[String],
-    parameters: u64,
-) -> Result<Typed, ImportError> {
-    let symbol = plan.symbol;
-    let input_names: Vec<String> =
-        model.inputs.iter().map(|input| model.node(input.node).name.clone()).collect();
-    let inputs = ports(&input_names, &model.inputs, &model, symbol.as_ref())?;
-    let outputs = ports(output_names, &model.outputs, &model, symbol.as_ref())?;
-    let mut free = BTreeMap::new();
-    for input in &model.inputs {
-        let fact = fact_of(&model, *input)?;
-        for used in fact.shape.iter().flat_map(TDim::symbols).filter(|used| Some(used) != symbol.as_ref()) {
-            free.insert(used.to_string(), used);
-        }
-    }
-    let batch = match (&symbol, plan.rows) {
-        (Some(_), _) => Batch::Symbolic,
-        (None, None) => Batch::None,
-        (None, Some(rows)) => {
-            let fixed = || format!("the file fixes the first dimension at {rows}");
-            Batch::Baked { rows, why: why.unwrap_or_else(fixed) }
-        }
-    };
-    Ok(Typed { model, batch, batch_symbol: symbol, inputs, outputs, free, parameters })
-}
-
-fn ports(
-    names: &[String],
-    outlets: &[OutletId],
-    model: &TypedModel,
-    batch: Option<&Symbol>,
-) -> Result<Vec<Port>, ImportError> {
-    names
-        .iter()
-        .zip(outlets)
-        .map(|(name, outlet)| {
-            let fact = fact_of(model, *outlet)?;
-            let dims = fact.shape.iter().map(|dim| match (dim, dim.as_i64()) {
-                (_, Some(length)) => Dim::Fixed(usize::try_from(length).unwrap_or(0)),
-                (TDim::Sym(symbol), None) if Some(symbol) == batch => Dim::Batch,
-                (other, None) => Dim::Free(other.to_string()),
-            });
-            let unnamed = || {
-                let (name, remedy) = (format!("{:?} of {name}", fact.datum_type), "export without it");
-                ImportError::Invalid {
-                    problems: vec![Problem::Unsupported { what: "element type", name, remedy }],
-                }
-            };
-            let shape = dims.collect();
-            Ok(Port { name: name.clone(), dtype: dtype(fact.datum_type).ok_or_else(unnamed)?, shape })
-        })
-        .collect()
-}
-
-fn fact_of(model: &TypedModel, outlet: OutletId) -> Result<&TypedFact, ImportError> {
-    let refused = |error: TractError| ImportError::Refused { stage: Stage::Type, why: format!("{error:#}") };
-    model.outlet_fact(outlet).map_err(refused)
-}
-
-/// Numbers that training would change: floating-point constants of at least one dimension, without the running
-/// statistics of batch normalisations.
-fn parameters(graph: &GraphProto) -> u64 {
-    let statistics: BTreeSet<&str> = graph
-        .node
-        .iter()
-        .filter(|node| node.op_type == "BatchNormalization")
-        .flat_map(|node| node.input.iter().skip(3).map(String::as_str))
-        .collect();
-    let learnable =
-        |tensor: &&TensorProto| matches!(tensor.data_type, 1 | 10 | 11) && !tensor.dims.is_empty();
-    let named = graph.initializer.iter().filter(|tensor| !statistics.contains(tensor.name.as_str()));
-    let constants = graph.node.iter().filter(|node| node.op_type == "Constant");
-    let constants =
-        constants.filter(|node| !node.output.iter().any(|output| statistics.contains(output.as_str())));
-    let inline =
-        constants.flat_map(|node| node.attribute.iter().filter_map(|attribute| attribute.t.as_ref()));
-    named
-        .chain(inline)
-        .filter(learnable)
-        .filter_map(|tensor| Some(validate::data_bytes(tensor)? / validate::width(tensor)?))
-        .sum()
 }

@@ -331,6 +331,10 @@ fn unusable(port: &ValueInfoProto, typed: bool) -> Option<String> {
             DataType::try_from(tensor.elem_type).map_or("unknown".to_owned(), |kind| format!("{kind:?}"));
         return Some(format!("has element type {kind}, which is not supported"));
     }
+    if !typed {
+        // The shapes that a file gives for its outputs are not used.
+        return None;
+    }
     for dim in tensor.shape.iter().flat_map(|shape| &shape.dim) {
         match &dim.value {
             Some(DimensionValue::DimValue(length)) if *length < -1 => {

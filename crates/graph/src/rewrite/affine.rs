@@ -96,8 +96,14 @@ fn f32_datum() -> tract_onnx::prelude::DatumType {
     crate::translate::datum(DType::F32)
 }
 
+/// A chain's effect, channel by channel.
+struct Composed {
+    scale: Vec<f64>,
+    shift: Vec<f64>,
+}
+
 /// The chain as one scale and one shift for each channel.
-fn composed(graph: &Graph, steps: &[Step], channels: usize) -> Option<(Vec<f64>, Vec<f64>)> {
+fn composed(graph: &Graph, steps: &[Step], channels: usize) -> Option<Composed> {
     let (mut scale, mut shift) = (vec![1.0; channels], vec![0.0; channels]);
     for step in steps {
         let constant = numbers(graph.constant(step.constant)?)?;
@@ -114,7 +120,7 @@ fn composed(graph: &Graph, steps: &[Step], channels: usize) -> Option<(Vec<f64>,
             shift[channel] = shift[channel] * by + plus;
         }
     }
-    scale.iter().chain(&shift).all(|number| number.is_finite()).then_some((scale, shift))
+    scale.iter().chain(&shift).all(|number| number.is_finite()).then_some(Composed { scale, shift })
 }
 
 fn numbers(tensor: &Tensor) -> Option<&[f32]> {
@@ -153,7 +159,7 @@ fn into_convolution(
     let mut for_weight: Vec<&Arc<Tensor>> = vec![&weight];
     for_weight.extend(&constants);
     let new_weight = folded.get(&recipe("weight", channels, steps), &for_weight, || {
-        let (scale, _) = composed(graph, steps, channels)?;
+        let Composed { scale, .. } = composed(graph, steps, channels)?;
         let numbers = numbers(&weight)?;
         let per_channel = numbers.len() / channels.max(1);
         let scaled =
@@ -163,7 +169,7 @@ fn into_convolution(
     let mut for_bias: Vec<&Arc<Tensor>> = vec![&bias];
     for_bias.extend(&constants);
     let new_bias = folded.get(&recipe("bias", channels, steps), &for_bias, || {
-        let (scale, shift) = composed(graph, steps, channels)?;
+        let Composed { scale, shift } = composed(graph, steps, channels)?;
         let numbers = numbers(&bias)?;
         let old = |channel: usize| numbers.get(if numbers.len() == 1 { 0 } else { channel }).copied();
         let shifted = (0..channels).map(|at| Some(single(f64::from(old(at)?) * scale[at] + shift[at])));
@@ -188,12 +194,12 @@ fn into_affine(graph: &mut Graph, last: usize, steps: &[Step], folded: &Folded) 
     let channels = *graph.value(x).shape.get(axis)?;
     let constants = ingredients(graph, steps)?;
     let borrowed: Vec<&Arc<Tensor>> = constants.iter().collect();
-    let make = |pick: fn((Vec<f64>, Vec<f64>)) -> Vec<f64>| {
+    let make = |pick: fn(Composed) -> Vec<f64>| {
         let numbers = pick(composed(graph, steps, channels)?);
         Tensor::from_shape(&[channels], &numbers.into_iter().map(single).collect::<Vec<f32>>()).ok()
     };
-    let scale = folded.get(&recipe("scale", channels, steps), &borrowed, || make(|both| both.0))?;
-    let shift = folded.get(&recipe("shift", channels, steps), &borrowed, || make(|both| both.1))?;
+    let scale = folded.get(&recipe("scale", channels, steps), &borrowed, || make(|chain| chain.scale))?;
+    let shift = folded.get(&recipe("shift", channels, steps), &borrowed, || make(|chain| chain.shift))?;
     let name = graph.layers[last].name.clone();
     let scale = add_constant(graph, format!("{name}.scale"), scale);
     let shift = add_constant(graph, format!("{name}.shift"), shift);

@@ -1,9 +1,8 @@
-//! Constants made by folding, shared by all graphs of a model: a weight exists once, whatever the batch sizes in use.
+//! Constants of a model, shared by all its graphs: a weight exists once, whatever the sizes in use.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
-use tract_onnx::prelude::{Tensor, TypedModel};
-use tract_onnx::tract_core::ops::konst::Const;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tract_onnx::prelude::Tensor;
 
 /// What a constant was made from: a recipe and the addresses of its ingredients.
 type Key = (String, Vec<usize>);
@@ -16,31 +15,38 @@ pub(crate) struct Folded {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Addresses of constants that live as long as the model: the imported ones, and those in `made`.
-    addresses: BTreeSet<usize>,
-    /// Keeps the imported constants alive, so that an address stays theirs.
-    imported: Vec<Arc<Tensor>>,
+    /// Constants of the file or computed from it alone, by name: each name's first.
+    shared: BTreeMap<String, Arc<Tensor>>,
+    /// Constants made by folding.
     made: BTreeMap<Key, Arc<Tensor>>,
+    /// Addresses of all of those; they live as long as the model, so that an address stays theirs.
+    addresses: BTreeSet<usize>,
 }
 
 impl Folded {
-    /// Knows the constants of `model`, and none made from them yet.
-    pub(crate) fn of(model: &TypedModel) -> Self {
-        let constants = model.nodes().iter().filter_map(|node| node.op_as::<Const>());
-        let imported: Vec<Arc<Tensor>> = constants.map(|constant| constant.val().clone()).collect();
-        let addresses = imported.iter().map(address).collect();
-        Self { known: Mutex::new(Known { addresses, imported, made: BTreeMap::new() }) }
+    /// The constant that `name` has in the model's first graph, if it is the same as `constant`; otherwise, for what
+    /// depends on sizes, `constant` itself.
+    pub(crate) fn share(&self, name: &str, constant: &Arc<Tensor>) -> Arc<Tensor> {
+        let mut known = self.lock();
+        if known.addresses.contains(&address(constant)) {
+            return constant.clone();
+        }
+        if let Some(first) = known.shared.get(name) {
+            return if first == constant { first.clone() } else { constant.clone() };
+        }
+        known.addresses.insert(address(constant));
+        known.shared.insert(name.to_owned(), constant.clone());
+        constant.clone()
     }
 
-    /// The constant that `recipe` makes from `ingredients`, made at most once if they belong to the model.
+    /// The constant that `recipe` makes from `ingredients`, made at most once if they are shared.
     pub(crate) fn get(
         &self,
         recipe: &str,
         ingredients: &[&Arc<Tensor>],
         make: impl FnOnce() -> Option<Tensor>,
     ) -> Option<Arc<Tensor>> {
-        // A thread that panicked while holding the lock has at worst made a constant in vain.
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.lock();
         let key = (recipe.to_owned(), ingredients.iter().map(|tensor| address(tensor)).collect::<Vec<_>>());
         if let Some(made) = known.made.get(&key) {
             return Some(made.clone());
@@ -53,11 +59,9 @@ impl Folded {
         Some(made)
     }
 
-    /// How many constants have been made, and how many were imported.
-    #[cfg(test)]
-    pub(crate) fn counts(&self) -> (usize, usize) {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        (known.made.len(), known.imported.len())
+    /// A thread that panicked while holding the lock has at worst made a constant in vain.
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -11,15 +11,25 @@ pub(super) fn drop_identities(graph: &mut Graph) {
     let uses = Uses::of(graph);
     let mut replaced: BTreeMap<ValueId, ValueId> = BTreeMap::new();
     let mut gone = vec![false; graph.layers.len()];
-    for at in 0..graph.layers.len() {
+    for (at, gone) in gone.iter_mut().enumerate() {
         for input in &mut graph.layers[at].inputs {
             *input = replaced.get(input).copied().unwrap_or(*input);
         }
         let layer = &graph.layers[at];
-        let [output] = layer.outputs.as_slice() else { continue };
+        let Some((output, more)) = layer.outputs.split_first() else { continue };
+        let needed =
+            |value: &ValueId| uses.outputs.contains(value) || !uses.consumers[value.index()].is_empty();
+        if more.iter().any(needed) {
+            // A dropout whose mask is used.
+            if layer.op == Op::Identity {
+                let name = graph.layers[at].op.kind();
+                graph.layers[at].op = Op::Foreign { name };
+            }
+            continue;
+        }
         if let Some(kept) = handed_on(graph, layer).filter(|_| !uses.outputs.contains(output)) {
             replaced.insert(*output, kept);
-            gone[at] = true;
+            *gone = true;
         }
     }
     remove(&mut graph.layers, &gone);
@@ -28,6 +38,9 @@ pub(super) fn drop_identities(graph: &mut Graph) {
 /// The operand that a layer's output equals, if it does at every batch.
 fn handed_on(graph: &Graph, layer: &Layer) -> Option<ValueId> {
     let first = *layer.inputs.first()?;
+    if layer.outputs.len() > 1 && layer.op != Op::Identity {
+        return None;
+    }
     let output = graph.value(*layer.outputs.first()?);
     let same = |id: ValueId| {
         let value = graph.value(id);
