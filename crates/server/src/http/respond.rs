@@ -89,10 +89,8 @@ fn rejected(label: &str, why: &str) -> String {
 pub(super) const fn status(trouble: Trouble) -> StatusCode {
     match trouble {
         Trouble::Invalid => StatusCode::BAD_REQUEST,
-        Trouble::NotFound => StatusCode::NOT_FOUND,
         Trouble::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         Trouble::Internal => StatusCode::INTERNAL_SERVER_ERROR,
-        Trouble::Unsupported => StatusCode::NOT_IMPLEMENTED,
     }
 }
 

@@ -164,7 +164,9 @@ fn find(front: &Inner, path: ModelPath) -> Result<(Arc<ModelInfo>, bool), Failur
         return Err(Failure::unknown_model(&shorten(name)));
     };
     let Some(version) = version else { return Ok((newest, false)) };
-    let model = version.parse().ok().and_then(|version| front.handle.model(name, Some(version)));
+    let digits = Some(version).filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    let model =
+        digits.and_then(|text| text.parse().ok()).and_then(|version| front.handle.model(name, Some(version)));
     model.map(|model| (model, true)).ok_or_else(|| Failure::unknown_version(name, &shorten(version)))
 }
 

@@ -13,7 +13,7 @@ use vocab::{Class, Span};
 /// An infer request as it was written, not yet held against a model.
 #[derive(Clone, Debug)]
 pub struct Asked<'a> {
-    /// The client's own name for it.
+    /// The client's own name for it; never empty.
     pub id: Option<String>,
     /// Its tensors, in the order given.
     pub inputs: Vec<AskedInput<'a>>,
@@ -157,7 +157,7 @@ impl Asked<'_> {
             .collect::<Result<Vec<_>, _>>()?;
         let rows = rows(&shapes, model)?;
         check_bytes(&shapes, model, limits)?;
-        let id = self.id.as_deref().filter(|id| !id.is_empty()).unwrap_or("<id_unknown>");
+        let id = self.id.as_deref().unwrap_or("<id_unknown>");
         let inputs = ordered
             .iter()
             .zip(&model.inputs)

@@ -1,18 +1,14 @@
 //! What can be wrong with a request, in Triton's words where its clients and tests look for them.
 
-/// The kind of failure a protocol turns into its own status: HTTP 400, 404, 500, 501 or 503.
+/// The kind of failure, which each protocol turns into a status of its own: over HTTP 400, 503 or 500.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
     /// The caller must change the request.
     Invalid,
-    /// There is no such thing.
-    NotFound,
     /// Not now; the same request may work later or elsewhere.
     Unavailable,
     /// The server or the model failed.
     Internal,
-    /// The server does not do this.
-    Unsupported,
 }
 
 /// Why a request cannot be put to a model.

@@ -52,7 +52,7 @@ pub fn parse(body: &[u8], json_len: Option<usize>) -> Result<Asked<'_>, CallErro
         .outputs
         .map(|outputs| outputs.0.into_iter().map(|output| take_output(output.0)).collect::<Result<_, _>>());
     Ok(Asked {
-        id: wire.id.map(|id| id.0.into_owned()),
+        id: wire.id.map(|id| id.0.into_owned()).filter(|id| !id.is_empty()),
         inputs,
         outputs: outputs.transpose()?,
         parameters: wire.parameters.0,
