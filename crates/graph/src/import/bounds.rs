@@ -10,6 +10,9 @@ use tract_onnx::tract_hir::infer::Factoid;
 use tract_onnx::tract_hir::internal::InferenceFact;
 use vocab::Bytes;
 
+/// Bytes of the largest constant that may hold lengths of other values.
+const SHAPE_BYTES_MAX: u64 = 64 << 10;
+
 /// A constant that would not fit.
 struct Excess {
     layer: String,
@@ -30,39 +33,46 @@ pub(super) fn bounded(model: &InferenceModel, limits: &ImportLimits) -> Result<(
 }
 
 fn excess(model: &InferenceModel, limit: Bytes) -> TractResult<Option<Excess>> {
-    let mut facts: BTreeMap<(usize, usize), InferenceFact> = BTreeMap::new();
+    let mut facts: BTreeMap<OutletId, InferenceFact> = BTreeMap::new();
+    let mut constants: BTreeSet<OutletId> = BTreeSet::new();
     let mut left = limit.0;
     for id in model.eval_order()? {
         let node = model.node(id);
-        let fact_of = |outlet: &OutletId| facts.get(&(outlet.node, outlet.slot)).cloned().unwrap_or_default();
+        let fact_of = |outlet: &OutletId| facts.get(outlet).cloned().unwrap_or_default();
         let inputs: TVec<InferenceFact> = node.inputs.iter().map(fact_of).collect();
         let observed: TVec<InferenceFact> =
             node.op.observe_outlets(model, node)?.iter().map(fact_of).collect();
         let outputs: TVec<InferenceFact> = node.outputs.iter().map(|output| output.fact.clone()).collect();
+        let given = || (inputs.iter().collect(), outputs.iter().collect(), observed.iter().collect());
         // What an operator cannot infer, or refuses, the analysis proper will report.
-        let shaped = node.op.clone().infer_facts(
-            inputs.iter().collect(),
-            outputs.iter().collect(),
-            observed.iter().collect(),
-        );
+        let (a, b, c) = given();
+        let shaped = node.op.clone().infer_facts(a, b, c);
         let mut known = shaped.map_or_else(|_| outputs.clone(), |facts| facts.1);
-        if !inputs.is_empty() && inputs.iter().all(|fact| fact.value.is_concrete()) {
+        let computed = !inputs.is_empty() && node.inputs.iter().all(|input| constants.contains(input));
+        if computed {
+            let mut total = 0u64;
             for fact in &known {
                 let bytes = inferred_bytes(fact);
+                total = total.saturating_add(bytes);
                 let Some(rest) = left.checked_sub(bytes) else {
                     let (layer, value) = (node.name.clone(), fact.format_dt_shape());
                     return Ok(Some(Excess { layer, value, bytes: Bytes(bytes) }));
                 };
                 left = rest;
             }
-            let computed = node.op.clone().infer(
-                inputs.iter().collect(),
-                outputs.iter().collect(),
-                observed.iter().collect(),
-            );
-            known = computed.map_or(known, |facts| facts.1);
+            // Shapes hang on small values only; large ones need not be known here.
+            if total <= SHAPE_BYTES_MAX && inputs.iter().all(|fact| fact.value.is_concrete()) {
+                let (a, b, c) = given();
+                known = node.op.clone().infer(a, b, c).map_or(known, |facts| facts.1);
+            }
         }
-        facts.extend(known.into_iter().enumerate().map(|(slot, fact)| ((id, slot), fact)));
+        for (slot, fact) in known.into_iter().enumerate() {
+            let outlet = OutletId::new(id, slot);
+            if computed || (inputs.is_empty() && fact.value.is_concrete()) {
+                constants.insert(outlet);
+            }
+            facts.insert(outlet, fact);
+        }
     }
     Ok(None)
 }

@@ -215,7 +215,12 @@ fn sizes_are_bounded_before_they_are_allocated() {
 /// A few bytes of file that ask for a terabyte of constants, in several ways.
 #[test]
 fn computed_constants_are_bounded() {
-    let spoiled: [&dyn Fn(&mut Onnx); 5] = [
+    let spoiled: [&dyn Fn(&mut Onnx); 6] = [
+        // A constant too large to be looked into, repeated.
+        &|onnx| {
+            onnx.integers("large", &[1 << 20]).node("ConstantOfShape", &["large"], "row");
+            onnx.integers("shape", &[1 << 20, 1 << 20]).node("Expand", &["row", "shape"], "big");
+        },
         &|onnx| {
             onnx.integers("shape", &[1 << 20, 1 << 20]).node("ConstantOfShape", &["shape"], "big");
         },
