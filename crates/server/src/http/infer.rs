@@ -6,7 +6,7 @@ use super::listen::Stop;
 use super::respond::{Failure, reply, unanswered};
 use super::{Front, Inner};
 use crate::kserve::{self, Call, CallError, Encoded, Form, Limits, Reply};
-use crate::live::{ModelInfo, ModelState, Outcome};
+use crate::live::{ModelInfo, ModelState, Outcome, Ticket};
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
@@ -15,6 +15,9 @@ use std::sync::Arc;
 
 /// Bodies and answers above this are decoded and written off the network threads.
 const INLINE_BYTES: usize = 256 << 10;
+
+/// The reply's header that tells the request's number in journals, for `raddle explain`.
+const REQUEST_NUMBER: &str = "raddle-request";
 
 /// Answers one infer request. Dropping the future cancels the request in the runtime.
 pub(super) async fn infer(front: &Front, model: Arc<ModelInfo>, headers: &HeaderMap, body: Body) -> Response {
@@ -39,6 +42,15 @@ async fn answer(
     let limits = Limits { tensor_bytes: front.limits.body_bytes };
     let (call, _held) = decode(held, json_len, model, known.clone(), limits).await?;
     let ticket = front.handle.submit(call.submission)?;
+    let number = HeaderValue::from(ticket.request.0);
+    let settled = settle(front, ticket, call.reply, known).await;
+    let mut response = settled.unwrap_or_else(Failure::into_response);
+    response.headers_mut().insert(REQUEST_NUMBER, number);
+    Ok(response)
+}
+
+/// Waits for a request's end and tells it.
+async fn settle(front: &Inner, ticket: Ticket, wanted: Reply, known: Known) -> Result<Response, Failure> {
     let mut stop = front.stop.clone();
     let outcome = tokio::select! {
         outcome = ticket.outcome() => outcome,
@@ -48,7 +60,7 @@ async fn answer(
         return Err(failure);
     }
     let Outcome::Done(answer) = outcome else { unreachable!("every other outcome is a failure") };
-    let encoded = encode(call.reply, answer.outputs, known).await?;
+    let encoded = encode(wanted, answer.outputs, known).await?;
     Ok(written(encoded))
 }
 

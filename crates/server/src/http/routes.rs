@@ -164,9 +164,9 @@ fn find(front: &Inner, path: ModelPath) -> Result<(Arc<ModelInfo>, bool), Failur
         return Err(Failure::unknown_model(&shorten(name)));
     };
     let Some(version) = version else { return Ok((newest, false)) };
-    let digits = Some(version).filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-    let model =
-        digits.and_then(|text| text.parse().ok()).and_then(|version| front.handle.model(name, Some(version)));
+    // Only the one way a number is written names it: not +1, not 01.
+    let number = version.parse().ok().filter(|number: &u64| number.to_string() == *version);
+    let model = number.and_then(|number| front.handle.model(name, Some(number)));
     model.map(|model| (model, true)).ok_or_else(|| Failure::unknown_version(name, &shorten(version)))
 }
 

@@ -282,7 +282,8 @@ def sequences_are_ignored(subject):
 def unknown_models_and_versions(subject):
     subject.refused(404, "Request for unknown model: 'no-such-model' is not found", model="no-such-model")
     subject.refused(404, f"Request for unknown model: '{subject.name}' version 999999 is not found", model_version="999999")
-    for version in ["1x", "+1", "-1", "01x", "18446744073709551616"]:
+    newest = subject.metadata["versions"][-1]
+    for version in [newest + "x", "+" + newest, "0" + newest, "-1", "18446744073709551616"]:
         subject.refused(404, f"version {version} is not found", model_version=version)
     for call in [subject.client.get_model_metadata, subject.client.get_model_config, subject.client.get_inference_statistics]:
         try:

@@ -59,6 +59,7 @@ async fn a_full_queue_and_a_server_out_of_time_say_so() {
         HTTP/1.1 503 Service Unavailable
         {"error":"the server stopped before the answer was ready; retry on another replica"}
         cut 1
-    "#]].assert_eq(&format!("{}{}cut {cut}\n", told(&full), told(&stopped)));
+    "#]]
+    .assert_eq(&format!("{}{}cut {cut}\n", told(&full), told(&stopped)));
     server.runtime.stop();
 }
