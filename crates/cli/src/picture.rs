@@ -78,6 +78,7 @@ fn scene(records: &[Record<Event, Decision>], range: &Range<Time>) -> Scene {
             }
             let _ = world.admit(now, decision);
         }
+        world.settle();
     }
     scene
 }

@@ -28,6 +28,9 @@ pub trait World {
     /// When the decision does not fit the world; nothing changes then.
     fn admit(&mut self, now: Time, decision: &Self::Decision) -> Result<(), Self::Refusal>;
 
+    /// Ends the turn: what was new to the policy is new no longer.
+    fn settle(&mut self);
+
     /// When [`World::forced`] will next have something to say, if no event comes first.
     fn wake(&self) -> Option<Time>;
 }
@@ -40,8 +43,9 @@ pub trait Policy<W: World>: Send {
     /// What to do now. Called once a turn, after all ready events were folded.
     fn decide(&mut self, now: Time, world: &W) -> Vec<W::Decision>;
 
-    /// When it wants to be asked again, if no event comes first. Waking too often is harmless.
-    fn wake(&self, now: Time, world: &W) -> Option<Time>;
+    /// When it wants to be asked again after the decision it has just taken, if no event comes first. Waking too often is
+    /// harmless.
+    fn wake(&self, now: Time) -> Option<Time>;
 }
 
 /// What a turn gave.
@@ -72,7 +76,8 @@ pub fn turn<W: World>(world: &mut W, policy: &mut dyn Policy<W>, now: Time, even
     for decision in policy.decide(now, world) {
         admit(world, decision);
     }
+    world.settle();
     let just_after = now + vocab::Span::from_ns(1);
-    let wake = [world.wake(), policy.wake(now, world)].into_iter().flatten().min();
+    let wake = [world.wake(), policy.wake(now)].into_iter().flatten().min();
     Turn { accepted, refused, wake: wake.map(|at| at.max(just_after)) }
 }

@@ -62,6 +62,11 @@ impl Stream {
         (at < self.end).then_some(at)
     }
 
+    /// Whether its clients wait for their answers.
+    pub(crate) const fn is_closed(&self) -> bool {
+        matches!(self.arrivals, Arrivals::Closed { .. })
+    }
+
     /// The arrival that follows an answer at `now`, from the same client.
     pub(crate) fn after_answer(&self, now: Time) -> Option<Time> {
         let Arrivals::Closed { think_us, .. } = self.arrivals else { return None };

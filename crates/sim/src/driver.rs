@@ -7,8 +7,8 @@ use sched::node::policy::Choice;
 use sched::node::{Act, BucketCost, Decision, Event, NodeWorld, Refusal, Window};
 use sched::{Policy, Turn, turn};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
-use vocab::{ModelId, PartitionId, Request, RequestId, Rng, RunId, Span, Time};
+use std::collections::BinaryHeap;
+use vocab::{IdMap, ModelId, PartitionId, Request, RequestId, Rng, RunId, Span, Time};
 
 /// After the last arrival a simulation gives its requests this long to end; a correct policy needs far less.
 const GRACE: Span = Span::from_ms(3_600_000);
@@ -18,11 +18,11 @@ pub struct Simulation {
     world: NodeWorld,
     policy: Box<dyn Policy<NodeWorld>>,
     streams: Vec<Stream>,
-    truths: BTreeMap<ModelId, Vec<BucketCost>>,
-    runs: BTreeMap<RunId, TrueRun>,
+    truths: Vec<Vec<BucketCost>>,
+    runs: IdMap<RunId, TrueRun>,
     heap: BinaryHeap<Reverse<(Time, u64, Pending)>>,
     sequence: u64,
-    owners: BTreeMap<RequestId, usize>,
+    owners: IdMap<RequestId, usize>,
     next_request: RequestId,
     launch: Span,
     noise: f64,
@@ -97,11 +97,11 @@ impl Simulation {
             world: NodeWorld::new(),
             policy: choice.build(),
             streams: (0u64..).zip(&scenario.loads).map(stream).collect(),
-            truths: specs.iter().map(|spec| (spec.id, spec.costs.clone())).collect(),
-            runs: BTreeMap::new(),
+            truths: specs.iter().map(|spec| spec.costs.clone()).collect(),
+            runs: IdMap::default(),
             heap: BinaryHeap::new(),
             sequence: 0,
-            owners: BTreeMap::new(),
+            owners: IdMap::default(),
             next_request: RequestId(0),
             launch: Span::from_us(scenario.launch_us),
             noise: scenario.noise,
@@ -221,8 +221,10 @@ impl Simulation {
         }
         let id = self.next_request;
         self.next_request = RequestId(id.0 + 1);
-        self.owners.insert(id, place);
         let stream = &self.streams[place];
+        if stream.is_closed() {
+            self.owners.insert(id, place);
+        }
         let deadline = stream.timeout.map(|timeout| now + timeout);
         let (model, class, rows) = (stream.model, stream.class, stream.rows);
         Event::RequestArrived { request: Request { id, model, class, rows, arrival: now, deadline } }
@@ -267,7 +269,7 @@ impl Simulation {
 
     fn start(&mut self, now: Time, run: RunId, model: ModelId, window: Window) {
         let rows = self.world.run(run).map_or(1, |run| run.rows);
-        let buckets = &self.truths[&model];
+        let buckets = &self.truths[model.index()];
         let place = buckets.partition_point(|bucket| bucket.rows < rows).min(buckets.len() - 1);
         let truth = TrueRun::new(&buckets[place], self.noise, &mut self.rng);
         self.runs.insert(run, truth);

@@ -11,7 +11,7 @@ mod scenario;
 mod tally;
 
 pub use driver::{Outcome, Simulation, SimulationError};
-pub use scenario::{Arrivals, Load, ModelEntry, Scenario, ScenarioError};
+pub use scenario::{Arrivals, BatchEntry, Load, ModelEntry, PolicyEntry, Scenario, ScenarioError};
 pub use tally::{End, Ended, Group, Summary, Tally};
 
 #[cfg(test)]

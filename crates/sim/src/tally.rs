@@ -3,7 +3,7 @@
 use sched::node::{Act, Decision, Event};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use vocab::{Class, ModelId, Request, RequestId, RunId, Span, Time};
+use vocab::{Class, IdMap, ModelId, Request, RequestId, RunId, Span, Time};
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -37,7 +37,7 @@ pub struct Ended {
 /// Counts requests, runs and device time from turns.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    live: BTreeMap<RequestId, Request>,
+    live: IdMap<RequestId, Request>,
     runs: BTreeMap<RunId, Vec<RequestId>>,
     groups: BTreeMap<(ModelId, Class), Group>,
     names: BTreeMap<ModelId, String>,

@@ -1,7 +1,9 @@
 //! Ids: small numbers that name things, each its own type so that they cannot be mixed up.
 
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident($raw:ty), $prefix:literal) => {
@@ -38,3 +40,49 @@ id!(
     /// One batch in progress, numbered in order of its decision.
     RunId(u64), "run"
 );
+
+impl ModelId {
+    /// Its place in a table of models.
+    #[must_use]
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A map looked up by id. Never iterate over it: its order is nobody's.
+pub type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
+
+/// Hashes one integer by multiplication (Knuth, The Art of Computer Programming 3, 6.4): ids are ours, not an attacker's.
+#[derive(Clone, Debug, Default)]
+pub struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    #[inline]
+    fn write_u16(&mut self, id: u16) {
+        self.write_u64(u64::from(id));
+    }
+
+    #[inline]
+    fn write_u32(&mut self, id: u32) {
+        self.write_u64(u64::from(id));
+    }
+
+    #[inline]
+    fn write_u64(&mut self, id: u64) {
+        // Tables take their place from the low bits and their tag from the high ones: both must depend on all of the id.
+        self.0 = (self.0 ^ id).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(26);
+    }
+}

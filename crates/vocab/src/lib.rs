@@ -10,7 +10,7 @@ mod rng;
 mod time;
 
 pub use amount::{Bytes, Share};
-pub use id::{DeviceId, ModelId, PartitionId, RequestId, RunId};
+pub use id::{DeviceId, IdHasher, IdMap, ModelId, PartitionId, RequestId, RunId};
 pub use profile::{BatchProfile, Profile, ProfileError, SegmentProfile};
 pub use request::{Class, Request};
 pub use rng::Rng;

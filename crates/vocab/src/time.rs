@@ -23,24 +23,28 @@ impl Time {
 
     /// The point `ns` nanoseconds after zero.
     #[must_use]
+    #[inline]
     pub const fn from_ns(ns: u64) -> Self {
         Self(ns)
     }
 
     /// Nanoseconds since zero.
     #[must_use]
+    #[inline]
     pub const fn ns(self) -> u64 {
         self.0
     }
 
     /// The span from `earlier` to `self`; zero when `earlier` is the later one.
     #[must_use]
+    #[inline]
     pub const fn since(self, earlier: Self) -> Span {
         Span(self.0.saturating_sub(earlier.0))
     }
 
     /// This point moved back by `span`, stopping at zero.
     #[must_use]
+    #[inline]
     pub const fn before(self, span: Span) -> Self {
         Self(self.0.saturating_sub(span.0))
     }
@@ -54,18 +58,21 @@ impl Span {
 
     /// A span of `ns` nanoseconds.
     #[must_use]
+    #[inline]
     pub const fn from_ns(ns: u64) -> Self {
         Self(ns)
     }
 
     /// A span of `us` microseconds.
     #[must_use]
+    #[inline]
     pub const fn from_us(us: u64) -> Self {
         Self(us.saturating_mul(1_000))
     }
 
     /// A span of `ms` milliseconds.
     #[must_use]
+    #[inline]
     pub const fn from_ms(ms: u64) -> Self {
         Self(ms.saturating_mul(1_000_000))
     }
@@ -77,30 +84,35 @@ impl Span {
         clippy::cast_sign_loss,
         reason = "float casts saturate, and NaN becomes zero: exactly the contract above"
     )]
+    #[inline]
     pub fn from_secs_f64(secs: f64) -> Self {
         Self((secs * 1e9).round() as u64)
     }
 
     /// Nanoseconds.
     #[must_use]
+    #[inline]
     pub const fn ns(self) -> u64 {
         self.0
     }
 
     /// Milliseconds, for people and plots only.
     #[must_use]
+    #[inline]
     pub fn as_ms_f64(self) -> f64 {
         self.0 as f64 / 1e6
     }
 
     /// Seconds, for people and plots only.
     #[must_use]
+    #[inline]
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
 
     /// `self - other`, stopping at zero.
     #[must_use]
+    #[inline]
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
@@ -110,6 +122,7 @@ impl Span {
     /// # Panics
     /// When `denominator` is zero.
     #[must_use]
+    #[inline]
     pub fn scale(self, numerator: u64, denominator: u64) -> Self {
         assert!(denominator > 0, "a span is scaled by a fraction with a non-zero denominator");
         let wide = u128::from(self.0) * u128::from(numerator) / u128::from(denominator);
@@ -119,12 +132,14 @@ impl Span {
 
 impl Add<Span> for Time {
     type Output = Self;
+    #[inline]
     fn add(self, span: Span) -> Self {
         Self(self.0.saturating_add(span.0))
     }
 }
 
 impl AddAssign<Span> for Time {
+    #[inline]
     fn add_assign(&mut self, span: Span) {
         *self = *self + span;
     }
@@ -132,12 +147,14 @@ impl AddAssign<Span> for Time {
 
 impl Add for Span {
     type Output = Self;
+    #[inline]
     fn add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 }
 
 impl AddAssign for Span {
+    #[inline]
     fn add_assign(&mut self, other: Self) {
         *self = *self + other;
     }
@@ -145,6 +162,7 @@ impl AddAssign for Span {
 
 impl Sub for Span {
     type Output = Self;
+    #[inline]
     fn sub(self, other: Self) -> Self {
         self.saturating_sub(other)
     }
@@ -152,24 +170,28 @@ impl Sub for Span {
 
 impl Mul<u64> for Span {
     type Output = Self;
+    #[inline]
     fn mul(self, times: u64) -> Self {
         Self(self.0.saturating_mul(times))
     }
 }
 
 impl Sum for Span {
+    #[inline]
     fn sum<I: Iterator<Item = Self>>(spans: I) -> Self {
         spans.fold(Self::ZERO, Add::add)
     }
 }
 
 impl From<Span> for std::time::Duration {
+    #[inline]
     fn from(span: Span) -> Self {
         Self::from_nanos(span.0)
     }
 }
 
 impl From<std::time::Duration> for Span {
+    #[inline]
     fn from(duration: std::time::Duration) -> Self {
         Self(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
     }

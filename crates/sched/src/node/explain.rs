@@ -25,6 +25,7 @@ pub fn explain(
             // The journal holds only accepted decisions, so this is accepted again.
             let _ = world.admit(record.now, decision);
         }
+        world.settle();
         story.waiting(record.now, &world);
     }
     story.finish()

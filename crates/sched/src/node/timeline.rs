@@ -56,6 +56,7 @@ impl<W: Write> Timeline<W> {
             // The journal holds only accepted decisions, so this is accepted again.
             let _ = self.world.admit(now, decision);
         }
+        self.world.settle();
         let waiting = self.world.waiting_len();
         self.emit(&json!({"ph": "C", "pid": MODEL_TRACKS, "tid": 0, "ts": us(now), "name": "waiting",
             "args": {"requests": waiting}}))

@@ -5,17 +5,19 @@
 
 use super::{Act, Costs, Decision, Event, ModelSpec, Queue, Run, RunState, Why, Window};
 use crate::World;
-use std::collections::BTreeMap;
-use vocab::{Class, ModelId, PartitionId, Request, RequestId, RunId, Span, Time};
+use std::collections::{BTreeMap, BTreeSet};
+use vocab::{Class, IdMap, ModelId, PartitionId, Request, RequestId, RunId, Span, Time};
 
 /// Everything known about the node.
 #[derive(Clone, Debug, Default)]
 pub struct NodeWorld {
-    models: BTreeMap<ModelId, Model>,
+    /// By id: drivers number models from zero.
+    models: Vec<Option<Model>>,
     partitions: BTreeMap<PartitionId, Partition>,
-    requests: BTreeMap<RequestId, Live>,
+    requests: IdMap<RequestId, Live>,
     runs: BTreeMap<RunId, Run>,
-    deadlines: std::collections::BTreeSet<(Time, RequestId)>,
+    deadlines: BTreeSet<(Time, RequestId)>,
+    fresh: Vec<RequestId>,
     refused_at_arrival: Vec<(RequestId, Why)>,
     next_run: RunId,
     ends: Ends,
@@ -150,13 +152,13 @@ impl NodeWorld {
 
     /// Models that are served, by id.
     pub fn models(&self) -> impl Iterator<Item = &ModelSpec> {
-        self.models.values().filter(|model| model.served).map(|model| &model.spec)
+        self.models.iter().flatten().filter(|model| model.served).map(|model| &model.spec)
     }
 
     /// One model, served or not.
     #[must_use]
     pub fn model(&self, id: ModelId) -> Option<&ModelSpec> {
-        self.models.get(&id).map(|model| &model.spec)
+        self.find_model(id).map(|model| &model.spec)
     }
 
     /// Requests that wait for `model`.
@@ -165,7 +167,7 @@ impl NodeWorld {
     /// When the model was never added.
     #[must_use]
     pub fn queue(&self, model: ModelId) -> &Queue {
-        &self.models.get(&model).expect("a policy asks for models it was shown").queue
+        &self.find_model(model).expect("a policy asks for models it was shown").queue
     }
 
     /// Believed costs of `model`.
@@ -174,7 +176,15 @@ impl NodeWorld {
     /// When the model was never added.
     #[must_use]
     pub fn costs(&self, model: ModelId) -> &Costs {
-        &self.models.get(&model).expect("a policy asks for models it was shown").costs
+        &self.find_model(model).expect("a policy asks for models it was shown").costs
+    }
+
+    fn find_model(&self, id: ModelId) -> Option<&Model> {
+        self.models.get(id.index())?.as_ref()
+    }
+
+    fn find_model_mut(&mut self, id: ModelId) -> Option<&mut Model> {
+        self.models.get_mut(id.index())?.as_mut()
     }
 
     /// A request that has not ended.
@@ -183,10 +193,10 @@ impl NodeWorld {
         self.requests.get(&id).map(|live| &live.request)
     }
 
-    /// Waiting requests numbered `from` and later, oldest first: what arrived since a policy last looked.
-    pub fn waiting_from(&self, from: RequestId) -> impl Iterator<Item = &Request> {
-        let waits = |live: &&Live| live.place == Place::Waiting;
-        self.requests.range(from..).map(|(_, live)| live).filter(waits).map(|live| &live.request)
+    /// Waiting requests that no policy has been asked about yet, in the order of their arrival.
+    pub fn fresh(&self) -> impl Iterator<Item = &Request> {
+        let live = self.fresh.iter().filter_map(|id| self.requests.get(id));
+        live.filter(|live| live.place == Place::Waiting).map(|live| &live.request)
     }
 
     /// Partitions, by id, each with the run that holds it.
@@ -230,7 +240,7 @@ impl NodeWorld {
     /// Requests that wait, all models together.
     #[must_use]
     pub fn waiting_len(&self) -> usize {
-        self.models.values().map(|model| model.queue.len()).sum()
+        self.models.iter().flatten().map(|model| model.queue.len()).sum()
     }
 
     /// How requests have ended so far.
@@ -251,18 +261,17 @@ impl NodeWorld {
     /// # Panics
     /// When bookkeeping is broken, which is a bug of this file.
     pub fn check(&self) {
-        for (id, live) in &self.requests {
-            assert_eq!(*id, live.request.id);
-            match live.place {
-                Place::Waiting => {
-                    assert!(self.queue(live.request.model).by_arrival().any(|waiting| waiting == *id));
-                }
-                Place::In(run) => assert!(self.runs[&run].requests.contains(id), "{run} holds {id}"),
-                Place::AtTheDoor => {}
+        let mut waiting = 0;
+        for model in self.models.iter().flatten() {
+            for id in model.queue.by_arrival() {
+                let live = &self.requests[&id];
+                assert_eq!((live.place, live.request.model), (Place::Waiting, model.spec.id), "{id}");
+                waiting += 1;
             }
         }
-        let waiting = self.requests.values().filter(|live| live.place == Place::Waiting).count();
-        assert_eq!(waiting, self.waiting_len(), "queues hold exactly the waiting requests");
+        let held: u32 = self.runs.values().map(|run| run.wanted).sum();
+        let places = waiting + held as usize + self.refused_at_arrival.len();
+        assert_eq!(self.requests.len(), places, "every live request is in exactly one place");
         for (id, partition) in &self.partitions {
             let holders: Vec<RunId> = self
                 .runs
@@ -356,6 +365,10 @@ impl World for NodeWorld {
         }
     }
 
+    fn settle(&mut self) {
+        self.fresh.clear();
+    }
+
     fn wake(&self) -> Option<Time> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
@@ -366,11 +379,15 @@ impl NodeWorld {
     fn add_model(&mut self, spec: &ModelSpec) {
         let costs = Costs::new(&spec.costs);
         let fresh = Model { spec: spec.clone(), costs, queue: Queue::default(), served: true };
-        self.models.insert(spec.id, fresh);
+        let place = spec.id.index();
+        if self.models.len() <= place {
+            self.models.resize_with(place + 1, || None);
+        }
+        self.models[place] = Some(fresh);
     }
 
     fn remove_model(&mut self, id: ModelId) {
-        let Some(model) = self.models.get_mut(&id) else { return };
+        let Some(model) = self.find_model_mut(id) else { return };
         model.served = false;
         let waiting: Vec<RequestId> = model.queue.by_arrival().collect();
         self.refused_at_arrival.extend(waiting.into_iter().map(|id_| (id_, Why::NoModel { model: id })));
@@ -382,7 +399,8 @@ impl NodeWorld {
             self.refused_at_arrival.push((request.id, why));
             place = Place::AtTheDoor;
         };
-        match self.models.get_mut(&request.model).filter(|model| model.served) {
+        let model = self.models.get_mut(request.model.index()).and_then(Option::as_mut);
+        match model.filter(|model| model.served) {
             None => refuse(Why::NoModel { model: request.model }),
             Some(model) => {
                 let limit = model.spec.queue_max;
@@ -395,6 +413,9 @@ impl NodeWorld {
         }
         if let Some(deadline) = request.deadline.filter(|_| place == Place::Waiting) {
             self.deadlines.insert((deadline, request.id));
+        }
+        if place == Place::Waiting {
+            self.fresh.push(request.id);
         }
         self.requests.insert(request.id, Live { request: request.clone(), place });
     }
@@ -423,7 +444,8 @@ impl NodeWorld {
         let Some(run) = self.runs.get(&id) else { return };
         let busy = run.busy + segments.iter().copied().sum();
         let rows = run.rows;
-        if let Some(model) = self.models.get_mut(&run.model) {
+        let model = run.model;
+        if let Some(model) = self.find_model_mut(model) {
             model.costs.learn(rows, busy);
         }
         self.on_over(id, |ends| &mut ends.done);
@@ -450,7 +472,7 @@ impl NodeWorld {
                 continue;
             };
             live.place = Place::Waiting;
-            let model = self.models.get_mut(&run.model).expect("a run's model was added");
+            let model = self.models[run.model.index()].as_mut().expect("a run's model was added");
             model.queue.insert(&live.request);
         }
     }
@@ -479,7 +501,7 @@ impl NodeWorld {
         let (request, place) = (live.request.clone(), live.place);
         match place {
             Place::Waiting => {
-                let model = self.models.get_mut(&request.model).expect("a waiting request's model was added");
+                let model = self.find_model_mut(request.model).expect("a waiting request's model was added");
                 model.queue.remove(&request);
             }
             Place::In(run) => {
@@ -520,7 +542,8 @@ impl NodeWorld {
         requests: &[RequestId],
         window: Window,
     ) -> Result<(), Refusal> {
-        let model = self.models.get_mut(&model_id).ok_or(Refusal::NoModel(model_id))?;
+        let model = self.models.get_mut(model_id.index()).and_then(Option::as_mut);
+        let model = model.ok_or(Refusal::NoModel(model_id))?;
         let place = self.partitions.get_mut(&partition).ok_or(Refusal::NoPartition(partition))?;
         if let Some(holder) = place.holder {
             return Err(Refusal::Busy { partition, holder });
@@ -607,16 +630,16 @@ struct Batch {
 }
 
 fn check_batch(
-    live: &BTreeMap<RequestId, Live>,
+    live: &IdMap<RequestId, Live>,
     model: ModelId,
     requests: &[RequestId],
     batch_max: u32,
 ) -> Result<Batch, Refusal> {
     let mut batch = Batch { rows: 0, class: Class::FIRST, arrival: Time::FOREVER, deadline: None };
-    let mut seen = std::collections::BTreeSet::new();
     for (place, id) in requests.iter().enumerate() {
         let Live { request, place: at } = live.get(id).ok_or(Refusal::NoRequest(*id))?;
-        if !seen.insert(*id) {
+        // Batches are short, so looking back is quicker than a set.
+        if requests[..place].contains(id) {
             return Err(Refusal::BadBatch);
         }
         if *at != Place::Waiting {

@@ -37,7 +37,7 @@ impl Policy<NodeWorld> for Edf {
         (0u64..).zip(idle.into_iter().zip(heads)).map(start).collect()
     }
 
-    fn wake(&self, _now: Time, _world: &NodeWorld) -> Option<Time> {
+    fn wake(&self, _now: Time) -> Option<Time> {
         None
     }
 }

@@ -37,7 +37,7 @@ impl Policy<NodeWorld> for Fifo {
         decisions
     }
 
-    fn wake(&self, _now: Time, _world: &NodeWorld) -> Option<Time> {
+    fn wake(&self, _now: Time) -> Option<Time> {
         None
     }
 }

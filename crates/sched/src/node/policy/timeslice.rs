@@ -10,13 +10,14 @@ use vocab::{ModelId, PartitionId, RunId, Span, Time};
 pub struct TimeSlice {
     slice: Span,
     latest: ModelId,
+    next_end: Option<Time>,
 }
 
 impl TimeSlice {
     /// Each model runs for `slice` while others wait.
     #[must_use]
     pub const fn new(slice: Span) -> Self {
-        Self { slice, latest: ModelId(u32::MAX) }
+        Self { slice, latest: ModelId(u32::MAX), next_end: None }
     }
 
     /// The next model after the latest that has something for `partition`: a parked run there, or waiting requests.
@@ -55,6 +56,8 @@ impl Policy<NodeWorld> for TimeSlice {
             };
             decisions.push(Decision { act, why: Why::RoundRobin });
         }
+        let ends = world.partitions().filter_map(|(_, holder)| slice_end(holder?, self.slice));
+        self.next_end = ends.filter(|end| *end > now).min();
         for (partition, holder) in world.partitions() {
             let Some(holder) = holder.filter(|run| slice_end(run, self.slice).is_some_and(|end| end <= now))
             else {
@@ -73,9 +76,8 @@ impl Policy<NodeWorld> for TimeSlice {
         decisions
     }
 
-    fn wake(&self, now: Time, world: &NodeWorld) -> Option<Time> {
-        let ends = world.partitions().filter_map(|(_, holder)| slice_end(holder?, self.slice));
-        ends.filter(|end| *end > now).min()
+    fn wake(&self, now: Time) -> Option<Time> {
+        self.next_end.filter(|end| *end > now)
     }
 }
 

@@ -8,14 +8,13 @@
 use super::batch::rows_max;
 use crate::Policy;
 use crate::node::{Act, Decision, ModelSpec, NodeWorld, Run, Why, Window};
-use std::collections::BTreeSet;
 use vocab::{Class, ModelId, PartitionId, Request, RequestId, RunId, Span, Time};
 
 /// Windows of admissible start.
 #[derive(Clone, Debug)]
 pub struct Windows {
     ageing: Span,
-    seen: RequestId,
+    next_wake: Option<Time>,
 }
 
 /// The most urgent waiting request of a model, and when it may start.
@@ -32,7 +31,7 @@ impl Windows {
     /// A request gains one class for each `ageing` it has waited; zero means never.
     #[must_use]
     pub const fn new(ageing: Span) -> Self {
-        Self { ageing, seen: RequestId(0) }
+        Self { ageing, next_wake: None }
     }
 
     fn aged(&self, class: Class, waited: Span) -> Class {
@@ -50,13 +49,7 @@ impl Windows {
     }
 
     /// The most urgent request of `spec` that is not `refused`: the first by class and deadline, or an aged older one.
-    fn head(
-        &self,
-        now: Time,
-        world: &NodeWorld,
-        spec: &ModelSpec,
-        refused: &BTreeSet<RequestId>,
-    ) -> Option<Head> {
+    fn head(&self, now: Time, world: &NodeWorld, spec: &ModelSpec, refused: &[RequestId]) -> Option<Head> {
         let queue = world.queue(spec.id);
         let urgent = queue.by_urgency().find(|id| !refused.contains(id))?;
         let oldest = queue.by_arrival().find(|id| !refused.contains(id))?;
@@ -72,7 +65,7 @@ impl Windows {
     }
 
     /// Refusals: requests past their latest start, and new ones that the work ahead of them makes too late.
-    fn refuse(&mut self, now: Time, world: &NodeWorld) -> Vec<Decision> {
+    fn refuse(now: Time, world: &NodeWorld) -> Vec<Decision> {
         let mut decisions = Vec::new();
         for spec in world.models() {
             let costs = world.costs(spec.id);
@@ -89,15 +82,8 @@ impl Windows {
                 }
             }
         }
-        let first_new = self.seen;
-        let (mut has_new, mut has_deadline) = (false, false);
-        for request in world.waiting_from(first_new) {
-            self.seen = RequestId(request.id.0 + 1);
-            has_new = true;
-            has_deadline |= request.deadline.is_some();
-        }
-        if has_new && has_deadline {
-            decisions.extend(out_of_reach(now, world, first_new));
+        if world.fresh().any(|request| request.deadline.is_some()) && may_be_out_of_reach(now, world) {
+            decisions.extend(out_of_reach(now, world));
         }
         decisions
     }
@@ -215,7 +201,7 @@ impl Windows {
 struct Plan {
     decisions: Vec<Decision>,
     heads: Vec<Head>,
-    started: BTreeSet<RequestId>,
+    started: Vec<RequestId>,
     next_run: RunId,
 }
 
@@ -225,64 +211,97 @@ impl Policy<NodeWorld> for Windows {
     }
 
     fn decide(&mut self, now: Time, world: &NodeWorld) -> Vec<Decision> {
-        let decisions = self.refuse(now, world);
+        let decisions = Self::refuse(now, world);
         let refused = |decision: &Decision| match decision.act {
             Act::Reject { request } => Some(request),
             _ => None,
         };
-        let gone: BTreeSet<RequestId> = decisions.iter().filter_map(refused).collect();
+        let gone: Vec<RequestId> = decisions.iter().filter_map(refused).collect();
         let heads = world.models().filter_map(|spec| self.head(now, world, spec, &gone)).collect();
         let mut plan = Plan { decisions, heads, started: gone, next_run: world.next_run() };
         for partition in world.idle() {
             self.occupy(now, world, partition, &mut plan);
         }
         self.preempt(world, now, &mut plan);
+        self.next_wake = next_due(now, world);
         plan.decisions
     }
 
-    fn wake(&self, now: Time, world: &NodeWorld) -> Option<Time> {
-        let refusal = |spec: &ModelSpec| {
-            let (deadline, _) = world.queue(spec.id).by_deadline().next()?;
-            let alone = world.costs(spec.id).of(1);
-            Some(deadline.before(alone) + Span::from_ns(1))
-        };
-        let fuller = |spec: &ModelSpec| {
-            let oldest = world.queue(spec.id).by_arrival().next()?;
-            let earliest = world.request(oldest)?.arrival + spec.queue_delay;
-            (spec.queue_delay > Span::ZERO && earliest > now).then_some(earliest)
-        };
-        let wakes = world.models().flat_map(|spec| [refusal(spec), fuller(spec)]);
-        wakes.flatten().filter(|at| *at > now).min()
+    fn wake(&self, now: Time) -> Option<Time> {
+        self.next_wake.filter(|at| *at > now)
     }
 }
 
-/// Requests numbered `first_new` and later that cannot be answered in time even if all work ahead of them ran in its
-/// most efficient batches: an optimistic bound, so nobody is refused who could have been served.
-fn out_of_reach(now: Time, world: &NodeWorld, first_new: RequestId) -> Vec<Decision> {
-    let partitions = (world.partitions().count() as u64).max(1);
-    let mut ahead = Span::ZERO;
-    let mut decisions = Vec::new();
+/// When a refusal or a batch that waited long enough will be due.
+fn next_due(now: Time, world: &NodeWorld) -> Option<Time> {
+    let refusal = |spec: &ModelSpec| {
+        let (deadline, _) = world.queue(spec.id).by_deadline().next()?;
+        Some(deadline.before(world.costs(spec.id).of(1)) + Span::from_ns(1))
+    };
+    let fuller = |spec: &ModelSpec| {
+        if spec.queue_delay == Span::ZERO {
+            return None;
+        }
+        let oldest = world.queue(spec.id).by_arrival().next()?;
+        Some(world.request(oldest)?.arrival + spec.queue_delay)
+    };
+    let dues = world.models().flat_map(|spec| [refusal(spec), fuller(spec)]);
+    dues.flatten().filter(|at| *at > now).min()
+}
+
+/// Whether any new request could miss its deadline even if everything else that waits went first: if not, there is no
+/// need to ask in which order they go.
+fn may_be_out_of_reach(now: Time, world: &NodeWorld) -> bool {
+    let all: Span = world.models().map(|spec| row_cost(world, spec.id) * world.queue(spec.id).rows()).sum();
+    let ahead = all.scale(1, partitions(world)) + blocked(now, world, Class::FIRST.max(loosest(world)));
+    world.fresh().any(|request| {
+        let needs = ahead + world.costs(request.model).of(request.rows);
+        request.deadline.is_some_and(|deadline| needs > deadline.since(now))
+    })
+}
+
+fn partitions(world: &NodeWorld) -> u64 {
+    (world.partitions().count() as u64).max(1)
+}
+
+/// The loosest class on a partition: no request waits longer for a partition than one that may stop nobody.
+fn loosest(world: &NodeWorld) -> Class {
+    world.partitions().filter_map(|(_, holder)| Some(holder?.class)).max().unwrap_or(Class::FIRST)
+}
+
+/// New requests that cannot be answered in time even if all work ahead of them ran in its most efficient batches: an
+/// optimistic bound, so nobody is refused who could have been served.
+fn out_of_reach(now: Time, world: &NodeWorld) -> Vec<Decision> {
+    let partitions = partitions(world);
     let mut line: Vec<(Class, Time, RequestId, u32, ModelId)> = Vec::with_capacity(world.waiting_len());
     for spec in world.models() {
         let entries = world.queue(spec.id).by_urgency_with_rows();
         line.extend(entries.map(|(class, deadline, id, rows)| (class, deadline, id, rows, spec.id)));
     }
     line.sort_unstable();
-    let per_row: std::collections::BTreeMap<ModelId, Span> =
-        world.models().map(|spec| (spec.id, row_cost(world, spec.id))).collect();
+    let mut per_row: Vec<Span> = Vec::new();
+    for spec in world.models() {
+        per_row.resize(spec.id.index() + 1, Span::ZERO);
+        per_row[spec.id.index()] = row_cost(world, spec.id);
+    }
+    // New requests are numbered after all others that wait, or nearly so; the set decides.
+    let fresh: std::collections::BTreeSet<RequestId> = world.fresh().map(|request| request.id).collect();
+    let first_fresh = fresh.first().copied().unwrap_or(RequestId(u64::MAX));
+    let mut ahead = Span::ZERO;
+    let mut decisions = Vec::new();
     for (class, deadline, id, rows, model) in line {
-        let costs = world.costs(model);
-        if id >= first_new && deadline < Time::FOREVER {
-            let needs = blocked(now, world, class) + ahead.scale(1, partitions) + costs.of(rows);
+        if deadline < Time::FOREVER && id >= first_fresh && fresh.contains(&id) {
+            let alone = world.costs(model).of(rows);
+            let needs = blocked(now, world, class) + ahead.scale(1, partitions) + alone;
             let left = deadline.since(now);
             // Past its latest start even alone: refused by the caller already.
-            if needs > left && costs.of(rows) <= left {
+            if needs > left && alone <= left {
                 let why = Why::CannotMeet { needs, left };
                 decisions.push(Decision { act: Act::Reject { request: id }, why });
                 continue;
             }
         }
-        ahead += per_row[&model] * u64::from(rows);
+        ahead += per_row[model.index()] * u64::from(rows);
     }
     decisions
 }

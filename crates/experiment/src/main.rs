@@ -1,0 +1,30 @@
+//! Experiments: programs that measure what an issue names and leave `experiments/NAME/` behind. Run through
+//! `cargo xtask bench NAME`, so that everything is built as elsewhere.
+
+mod bars;
+mod host;
+mod plot;
+mod spine;
+mod statistics;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let folder = |name: &str| Path::new("experiments").join(name);
+    let outcome = match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["spine", parts @ ..] => spine::run(&folder("spine"), parts),
+        _ => {
+            Err(anyhow::anyhow!("name an experiment: spine [turns|simulator|segments|preemption|fidelity]…"))
+        }
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            host::say(&format!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
