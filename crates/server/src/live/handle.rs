@@ -55,6 +55,8 @@ pub struct Ticket {
     pub request: RequestId,
     pub(super) outcome: oneshot::Receiver<Outcome>,
     pub(super) cancel: Option<super::runtime::CancelOnDrop>,
+    /// Set while its programs are being prepared, before the scheduler knows it.
+    pub(super) preparing: Option<super::preparing::Preparing>,
 }
 
 impl Ticket {
@@ -62,8 +64,18 @@ impl Ticket {
     ///
     /// # Cancel safety
     /// Dropping the future drops the ticket and cancels the request.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time.
     pub async fn outcome(mut self) -> Outcome {
-        let outcome = (&mut self.outcome).await;
+        let outcome = match self.preparing.take() {
+            None => (&mut self.outcome).await,
+            Some(preparing) => tokio::select! {
+                biased;
+                outcome = &mut self.outcome => outcome,
+                why = preparing.expired() => Ok(Outcome::Dropped { why }),
+            },
+        };
         if let Some(cancel) = self.cancel.take() {
             cancel.disarm();
         }

@@ -1,8 +1,11 @@
 //! The loader thread: reads models, prepares their programs, measures what they cost, and tells the scheduler.
 
-use super::handle::{ModelInfo, ModelState, Outcome};
+use super::handle::{ModelInfo, ModelState, Outcome, Readiness, Timing};
+use super::preparing::{Claim, Taker};
 use super::runtime::{Message, Served, Shared, Work};
+use super::scheduler::wall_ms;
 use super::variant::{Binding, Variant, buckets};
+use crate::metrics::{End, Ended};
 use crate::repository::ModelEntry;
 use engine::{Buffer, Device, EngineError, Program, Queue, Run};
 use graph::{Batch, Dim, HostTensor, Model, Port, SegmentOptions, Segmentation, Sizes};
@@ -27,7 +30,11 @@ pub(super) struct Parts {
     pub(super) request: Request,
     pub(super) inputs: Arc<Vec<HostTensor>>,
     pub(super) reply: super::runtime::Reply,
+    pub(super) claim: Claim,
 }
+
+/// Why a model is not loaded any more.
+const DRAINING: &str = "the server is draining";
 
 /// How costs are measured when a model is loaded.
 #[derive(Clone, Copy, Debug)]
@@ -111,7 +118,11 @@ impl Loader {
                             tracing::info!("model {} version {} ready in {span}", entry.name, entry.version);
                         }
                         Err(why) => {
-                            tracing::error!("model {} version {} not served: {why}", entry.name, entry.version);
+                            tracing::error!(
+                                "model {} version {} not served: {why}",
+                                entry.name,
+                                entry.version
+                            );
                             served.set_state(ModelState::Unavailable(why));
                         }
                     }
@@ -124,7 +135,11 @@ impl Loader {
     }
 
     fn load(&self, served: &Arc<Served>, entry: &ModelEntry, queue: &mut dyn Queue) -> Result<(), String> {
-        let model = Model::import(&entry.name, &entry.path, &self.shared.import).map_err(|error| error.to_string())?;
+        if self.shared.readiness() == Readiness::Draining {
+            return Err(DRAINING.into());
+        }
+        let model = Model::import(&entry.name, &entry.path, &self.shared.import)
+            .map_err(|error| error.to_string())?;
         let configured = entry.config.max_batch_size;
         let batch_max = match model.batch() {
             Batch::Symbolic => configured.unwrap_or(self.batch_default),
@@ -169,6 +184,10 @@ impl Loader {
         queue: &mut dyn Queue,
     ) -> Result<Arc<Variant>, String> {
         let model = served.model().ok_or("its file has not been read")?;
+        let unwanted = || {
+            let loading = served.info().state == ModelState::Loading;
+            loading && self.shared.readiness() == Readiness::Draining
+        };
         let mut free = served.pinned();
         free.extend(binding.clone());
         let batched = batch_max > 0;
@@ -180,6 +199,9 @@ impl Loader {
         let (mut programs, mut costs) = (Vec::new(), Vec::new());
         let mut cuts: Option<Segmentation> = None;
         for rows in sizes {
+            if unwanted() {
+                return Err(DRAINING.into());
+            }
             let batch = if batched { rows as usize } else { alone };
             let graph = model.at(&Sizes { batch, free: free.clone() }).map_err(|error| error.to_string())?;
             let cuts = cuts.get_or_insert_with(|| Segmentation::of(&graph, &self.segments));
@@ -207,8 +229,11 @@ impl Loader {
         Ok(Arc::new(Variant { id, programs, batched }))
     }
 
-    /// Prepares the programs for new shapes, then hands the waiting submission on.
+    /// Prepares the programs for new shapes, then hands the waiting submission on, unless it has ended by then.
     fn shape(&self, served: &Arc<Served>, binding: &Binding, parts: Parts, queue: &mut dyn Queue) {
+        if parts.claim.taker().is_some() {
+            return self.count(served, &parts);
+        }
         let variant = match served.variant(binding) {
             Some(variant) => Ok(variant),
             None => self.prepare(served, binding, served.info().batch_max, queue).inspect(|variant| {
@@ -217,14 +242,39 @@ impl Loader {
                 }
             }),
         };
+        if !parts.claim.take(Taker::Loader) {
+            return self.count(served, &parts);
+        }
         match variant {
             Ok(variant) => {
-                let Parts { mut request, inputs, reply } = parts;
+                let Parts { mut request, inputs, reply, .. } = parts;
                 request.model = variant.id;
                 self.shared.send(Message::Submit(Work { request, variant, inputs, reply }));
             }
-            Err(why) => parts.reply.send(Outcome::Rejected { label: "shape", why }),
+            Err(why) => {
+                self.count(served, &parts);
+                parts.reply.send(Outcome::Rejected { label: "shape", why });
+            }
         }
+    }
+
+    /// Counts a request that ended before the scheduler knew it.
+    fn count(&self, served: &Served, parts: &Parts) {
+        let end = match parts.claim.taker() {
+            Some(Taker::Deadline) => End::Dropped,
+            Some(Taker::Client) => End::Cancelled,
+            Some(Taker::Loader) | None => End::Rejected("shape"),
+        };
+        let (class, rows) = (parts.request.class, parts.request.rows);
+        let total = self.shared.now().since(parts.request.arrival);
+        served.metrics.ended(&Ended {
+            end,
+            class,
+            rows,
+            total,
+            timing: Timing::default(),
+            wall_ms: wall_ms(),
+        });
     }
 }
 

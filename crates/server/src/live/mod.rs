@@ -11,11 +11,14 @@ mod handle;
 mod load;
 mod observe;
 mod partition;
+mod preparing;
 mod runtime;
 mod scheduler;
 mod variant;
 
-pub use handle::{Answer, Handle, ModelInfo, ModelState, Outcome, Readiness, Submission, SubmitError, Ticket, Timing};
+pub use handle::{
+    Answer, Handle, ModelInfo, ModelState, Outcome, Readiness, Submission, SubmitError, Ticket, Timing,
+};
 pub use load::{Calibration, measure};
 pub use observe::Observer;
 pub use runtime::{Limits, Runtime, RuntimeError, RuntimeOptions};

@@ -36,7 +36,11 @@ impl Observer {
     /// When the file cannot be written.
     pub fn timeline(path: &Path) -> io::Result<Self> {
         let timeline = Timeline::new(BufWriter::new(File::create(path)?))?;
-        Ok(Self { name: format!("timeline {}", path.display()), kind: Kind::Timeline(Some(Box::new(timeline))), failed: false })
+        Ok(Self {
+            name: format!("timeline {}", path.display()),
+            kind: Kind::Timeline(Some(Box::new(timeline))),
+            failed: false,
+        })
     }
 
     pub(super) fn turn(&mut self, now: Time, events: &[Event], decisions: &[Decision]) {

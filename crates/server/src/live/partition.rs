@@ -219,7 +219,9 @@ impl Partition {
             Ok(outputs) => {
                 let timing = Timing { output: self.clock.now().since(computed), ..active.timing };
                 let answers = Some(Answers { outputs, timing });
-                let _ = self.events.send(Message::Device { event: Event::RunFinished { run, segments }, answers });
+                let _ = self
+                    .events
+                    .send(Message::Device { event: Event::RunFinished { run, segments }, answers });
             }
             Err(error) => self.tell(Event::RunFailed { run, why: error.to_string() }),
         }

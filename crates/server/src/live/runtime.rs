@@ -1,12 +1,13 @@
 //! The runtime's shared state and its start and stop.
 
+use super::Handle;
 use super::handle::{ModelInfo, ModelState, Outcome, Readiness, Submission, SubmitError, Ticket};
 use super::load::{Calibration, Job, Loader, Parts};
 use super::observe::Observer;
 use super::partition::{self, Answers};
+use super::preparing::{Claim, Preparing, Taker};
 use super::scheduler::{Scheduler, first_events};
 use super::variant::{Binding, Variant, binding};
-use super::Handle;
 use crate::metrics::{Metrics, ModelMetrics};
 use crate::repository::{ModelConfig, ModelEntry};
 use engine::{Device, EngineError};
@@ -87,6 +88,8 @@ impl Drop for Room {
 pub(super) struct CancelOnDrop {
     request: RequestId,
     inbox: Option<Sender<Message>>,
+    /// Its claim when it was submitted before its programs were there.
+    claim: Option<Claim>,
 }
 
 impl std::fmt::Debug for Message {
@@ -103,7 +106,8 @@ impl CancelOnDrop {
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        if let Some(inbox) = self.inbox.take() {
+        let before_scheduling = self.claim.as_ref().is_some_and(|claim| claim.take(Taker::Client));
+        if let Some(inbox) = self.inbox.take().filter(|_| !before_scheduling) {
             // A stopped scheduler has answered everyone already.
             let _ = inbox.send(Message::Cancel { request: self.request });
         }
@@ -229,6 +233,10 @@ impl Shared {
         versions.map(|(_, served)| served).next_back()
     }
 
+    pub(super) fn now(&self) -> Time {
+        self.clock.now()
+    }
+
     pub(super) fn send(&self, message: Message) {
         let entrance = self.entrance.lock().unwrap_or_else(PoisonError::into_inner);
         // A stopped scheduler needs no more messages.
@@ -264,13 +272,15 @@ impl Shared {
         let Submission { model: info, inputs, rows, class, timeout } = submission;
         let name = info.name.clone();
         let not_ready = |why: &str| SubmitError::NotReady { name: name.clone(), why: why.into() };
-        let served = self.served(&info.name, Some(info.version)).ok_or_else(|| not_ready("it was unloaded"))?;
+        let served =
+            self.served(&info.name, Some(info.version)).ok_or_else(|| not_ready("it was unloaded"))?;
         match &served.info().state {
             ModelState::Ready => {}
             ModelState::Loading => return Err(not_ready("it is loading; retry soon")),
             ModelState::Unavailable(why) => return Err(not_ready(why)),
         }
-        let sizes = binding(&info.inputs, &inputs).map_err(|why| SubmitError::Shape { name: name.clone(), why })?;
+        let sizes =
+            binding(&info.inputs, &inputs).map_err(|why| SubmitError::Shape { name: name.clone(), why })?;
         let room = self.room(inputs.iter().map(|tensor| tensor.data().len()).sum())?;
         let class = class.unwrap_or(served.config.batching.default_class);
         let timeout = timeout.or_else(|| served.config.default_timeout(class));
@@ -286,16 +296,21 @@ impl Shared {
         let model = variant.as_ref().map_or(ModelId(u32::MAX), |variant| variant.id);
         let deadline = timeout.map(|timeout| arrival + timeout);
         let request = Request { id, model, class, rows, arrival, deadline };
+        let preparing = variant.is_none().then(|| Preparing::new(timeout));
+        let claim = preparing.as_ref().map(|preparing| preparing.claim.clone());
         // A stopped runtime drops the work, and with it the reply: the ticket then says so.
         match variant {
-            Some(variant) => drop(entrance.inbox.send(Message::Submit(Work { request, variant, inputs, reply }))),
+            Some(variant) => {
+                drop(entrance.inbox.send(Message::Submit(Work { request, variant, inputs, reply })))
+            }
             None => {
-                let parts = Parts { request, inputs, reply };
+                let claim = claim.clone().unwrap_or_default();
+                let parts = Parts { request, inputs, reply, claim };
                 drop(entrance.loader.send(Job::Shape { served: served.clone(), binding: sizes, parts }));
             }
         }
-        let cancel = CancelOnDrop { request: id, inbox: Some(entrance.inbox.clone()) };
-        Ok(Ticket { request: id, outcome, cancel: Some(cancel) })
+        let cancel = CancelOnDrop { request: id, inbox: Some(entrance.inbox.clone()), claim };
+        Ok(Ticket { request: id, outcome, cancel: Some(cancel), preparing })
     }
 
     /// Reserves a place and `bytes` among the requests in flight.
@@ -325,11 +340,18 @@ pub(super) fn apply_dims(info: &mut ModelInfo, config: &ModelConfig) -> Result<(
         for tensor in declared {
             let Some(port) = ports.iter_mut().find(|port| port.name == tensor.name) else {
                 let known: Vec<&str> = ports.iter().map(|port| port.name.as_str()).collect();
-                return Err(format!("config.pbtxt declares {side} {:?}; the file has {}", tensor.name, known.join(", ")));
+                return Err(format!(
+                    "config.pbtxt declares {side} {:?}; the file has {}",
+                    tensor.name,
+                    known.join(", ")
+                ));
             };
             if port.dtype != tensor.dtype {
                 let (declared, found) = (tensor.dtype, port.dtype);
-                return Err(format!("config.pbtxt declares {side} {:?} as {declared}; in the file it is {found}", tensor.name));
+                return Err(format!(
+                    "config.pbtxt declares {side} {:?} as {declared}; in the file it is {found}",
+                    tensor.name
+                ));
             }
             let own = if batched { &mut port.shape[1..] } else { &mut port.shape[..] };
             let shown = format!("{own:?}");
@@ -338,7 +360,10 @@ pub(super) fn apply_dims(info: &mut ModelInfo, config: &ModelConfig) -> Result<(
                 _ => true,
             };
             if own.len() != tensor.dims.len() || !own.iter().zip(&tensor.dims).all(fits) {
-                return Err(format!("config.pbtxt declares {side} {:?} with dims {:?}; the file has {shown}", tensor.name, tensor.dims));
+                return Err(format!(
+                    "config.pbtxt declares {side} {:?} with dims {:?}; the file has {shown}",
+                    tensor.name, tensor.dims
+                ));
             }
             for (dim, declared) in own.iter_mut().zip(&tensor.dims) {
                 if let (Dim::Free(_), Ok(size)) = (&*dim, usize::try_from(*declared)) {
@@ -478,7 +503,8 @@ impl Runtime {
         self.handle.clone()
     }
 
-    /// Stops at once: runs under way finish, requests that wait are answered with a failure, journals are completed.
+    /// Stops at once: runs under way are given up at their next segment edge, requests in flight are answered with a
+    /// failure, journals are completed. A file that is just being read is not waited for.
     pub fn stop(self) {
         self.handle.drain();
         {
@@ -486,10 +512,10 @@ impl Runtime {
             let _ = entrance.loader.send(Job::Stop);
             let _ = entrance.inbox.send(Message::Stop);
         }
-        for (name, thread) in [("loader", self.loader), ("scheduler", self.scheduler)] {
-            if thread.join().is_err() {
-                tracing::error!("the {name} thread panicked");
-            }
+        // The loader may be deep in a large file, and nothing it makes is wanted any more.
+        drop(self.loader);
+        if self.scheduler.join().is_err() {
+            tracing::error!("the scheduler thread panicked");
         }
     }
 }

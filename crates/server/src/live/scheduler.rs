@@ -75,7 +75,12 @@ impl Scheduler {
     }
 
     /// Turns a message into events; true when it says to stop.
-    fn fold(&mut self, message: Message, events: &mut Vec<Event>, answers: &mut HashMap<RunId, Answers>) -> bool {
+    fn fold(
+        &mut self,
+        message: Message,
+        events: &mut Vec<Event>,
+        answers: &mut HashMap<RunId, Answers>,
+    ) -> bool {
         match message {
             Message::Submit(work) => {
                 events.push(Event::RequestArrived { request: work.request.clone() });
@@ -163,14 +168,18 @@ impl Scheduler {
     fn perform(&mut self, now: Time, decision: &Decision) {
         match &decision.act {
             Act::Start { run, model, partition, requests, window } => {
-                let works: Vec<&Work> = requests.iter().filter_map(|request| self.works.get(request)).collect();
+                let works: Vec<&Work> =
+                    requests.iter().filter_map(|request| self.works.get(request)).collect();
                 let Some(variant) = works.first().map(|work| work.variant.clone()) else { return };
                 let rows: Vec<u32> = works.iter().map(|work| work.request.rows).collect();
                 let inputs = works.iter().map(|work| work.inputs.clone()).collect();
                 let (total, requests) = (rows.iter().sum(), requests.clone());
                 let (model, partition, run) = (*model, *partition, *run);
                 self.runs.insert(run, Book { model, partition, requests, rows: total, began: now });
-                self.command(partition, Command::Start(Start { run, variant, inputs, rows, window: *window }));
+                self.command(
+                    partition,
+                    Command::Start(Start { run, variant, inputs, rows, window: *window }),
+                );
             }
             Act::Park { run } => {
                 let Some(book) = self.runs.get(run) else { return };
@@ -227,11 +236,9 @@ impl Scheduler {
 
     fn ended(&self, now: Time, work: &Work, end: End, timing: Timing) {
         let Some(metrics) = self.models.get(&work.request.model) else { return };
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         let (class, rows) = (work.request.class, work.request.rows);
         let total = now.since(work.request.arrival);
-        let wall_ms = u64::try_from(wall).unwrap_or(u64::MAX);
-        metrics.ended(&Ended { end, class, rows, total, timing, wall_ms });
+        metrics.ended(&Ended { end, class, rows, total, timing, wall_ms: wall_ms() });
     }
 
     /// Tells the gauges of every model this turn touched how many of its requests wait.
@@ -250,7 +257,9 @@ impl Scheduler {
         touched.sort_unstable();
         touched.dedup();
         for model in touched {
-            let (Some(metrics), Some(_)) = (self.models.get(&model), self.world.model(model)) else { continue };
+            let (Some(metrics), Some(_)) = (self.models.get(&model), self.world.model(model)) else {
+                continue;
+            };
             let mut by_class: BTreeMap<Class, usize> = BTreeMap::new();
             for (class, _, _, _) in self.world.queue(model).by_urgency_with_rows() {
                 *by_class.entry(class).or_default() += 1;
@@ -259,8 +268,11 @@ impl Scheduler {
         }
     }
 
-    /// Lets the partitions finish what they run, answers what is left, and completes the journals.
+    /// Gives up what runs, answers what is left, and completes the journals.
     fn stop(self) {
+        for (run, book) in &self.runs {
+            self.workers[&book.partition].control.abandon(*run);
+        }
         for (_, worker) in self.workers {
             drop(worker.commands);
             if worker.thread.join().is_err() {
@@ -274,9 +286,16 @@ impl Scheduler {
     }
 }
 
+/// The time of day, in ms since 1970, for statistics.
+pub(super) fn wall_ms() -> u64 {
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    u64::try_from(wall).unwrap_or(u64::MAX)
+}
+
 /// The world as a driver begins with it, and the events that say so.
 pub(super) fn first_events(device: &dyn engine::Device) -> Vec<Event> {
-    let partition = |info: &engine::PartitionInfo| Event::PartitionAdded { partition: info.id, name: info.name.clone() };
+    let partition =
+        |info: &engine::PartitionInfo| Event::PartitionAdded { partition: info.id, name: info.name.clone() };
     device.partitions().iter().map(partition).collect()
 }
 

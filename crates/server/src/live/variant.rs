@@ -22,8 +22,9 @@ pub(super) struct Variant {
 /// Batch buckets up to `batch_max`: powers of two, and `batch_max` itself.
 #[must_use]
 pub fn buckets(batch_max: u32) -> Vec<u32> {
-    let mut sizes: Vec<u32> =
-        std::iter::successors(Some(1u32), |size| size.checked_mul(2)).take_while(|size| *size < batch_max).collect();
+    let mut sizes: Vec<u32> = std::iter::successors(Some(1u32), |size| size.checked_mul(2))
+        .take_while(|size| *size < batch_max)
+        .collect();
     sizes.push(batch_max.max(1));
     sizes
 }
@@ -39,7 +40,10 @@ pub(super) fn binding(ports: &[Port], tensors: &[HostTensor]) -> Result<Binding,
             let Dim::Free(name) = dim else { continue };
             match sizes.insert(name.clone(), *size) {
                 Some(other) if other != *size => {
-                    return Err(format!("dimension {name} is {other} in one input and {size} in {:?}", port.name));
+                    return Err(format!(
+                        "dimension {name} is {other} in one input and {size} in {:?}",
+                        port.name
+                    ));
                 }
                 _ => {}
             }
@@ -96,11 +100,12 @@ pub(super) fn scatter(
             let mut bytes = vec![0; length];
             buffer.read(offset, &mut bytes)?;
             offset += if batched { length } else { 0 };
-            let tensor = HostTensor::new(spec.dtype, shape, bytes).map_err(|error| EngineError::Mismatch {
-                what: format!("output {}", spec.name),
-                expected: "as many bytes as its shape says".into(),
-                found: error.to_string(),
-            })?;
+            let tensor =
+                HostTensor::new(spec.dtype, shape, bytes).map_err(|error| EngineError::Mismatch {
+                    what: format!("output {}", spec.name),
+                    expected: "as many bytes as its shape says".into(),
+                    found: error.to_string(),
+                })?;
             answer.push(tensor);
         }
     }
