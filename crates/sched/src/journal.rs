@@ -49,7 +49,7 @@ pub enum JournalError {
         source: std::io::Error,
     },
     /// A line is not what it should be.
-    #[error("line {line} of the journal is damaged: {source}")]
+    #[error("line {line} of the journal is damaged")]
     Damaged {
         /// The line, from 1.
         line: u64,

@@ -39,7 +39,7 @@ pub enum ListenError {
         address: SocketAddr,
     },
     /// The system refused.
-    #[error("cannot listen on {address}: {source}; choose another port with --http-port")]
+    #[error("cannot listen on {address}; choose another port with --http-port")]
     Bind {
         /// The address.
         address: SocketAddr,

@@ -68,7 +68,7 @@ impl fmt::Display for Problem {
 #[derive(Debug, thiserror::Error)]
 pub enum ScanError {
     /// The folder cannot be read.
-    #[error("cannot read model repository {path:?}: {source}; name a folder that holds models")]
+    #[error("cannot read model repository {path:?}; name a folder that holds models")]
     Unreadable {
         /// The folder.
         path: PathBuf,
