@@ -95,6 +95,9 @@ pub(crate) struct ServeArgs {
     /// Largest request body.
     #[arg(long, default_value_t = 64 << 20)]
     pub(crate) http_max_input_size: usize,
+    /// Longest wait for a request's header, and for each next piece of its body.
+    #[arg(long, default_value_t = 30)]
+    pub(crate) http_read_timeout_secs: u64,
     /// Requests in flight at most.
     #[arg(long, default_value_t = 4096)]
     pub(crate) in_flight_max: usize,

@@ -2,7 +2,7 @@
 
 use crate::args::{Format, InspectArgs};
 use crate::{output, profile, serve};
-use graph::{Batch, Model, Port, Segment, Sizes, segment};
+use graph::{Batch, Dim, Model, Port, Segment, Sizes, segment};
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -78,7 +78,13 @@ fn batch(model: &Model) -> String {
 }
 
 fn port(port: &Port) -> String {
-    format!("{} {}{:?}", port.name, port.dtype, port.shape)
+    let size = |dim: &Dim| match dim {
+        Dim::Batch => "batch".to_owned(),
+        Dim::Fixed(size) => size.to_string(),
+        Dim::Free(name) => name.clone(),
+    };
+    let shape: Vec<String> = port.shape.iter().map(size).collect();
+    format!("{} {}[{}]", port.name, port.dtype, shape.join(","))
 }
 
 fn row((place, segment): (usize, &Segment)) -> Row {

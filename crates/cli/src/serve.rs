@@ -118,7 +118,9 @@ fn listen(
         let address = |port| SocketAddr::new(args.http_address, port);
         let metrics_port = args.metrics_port.map(address);
         let addresses = Addresses { http: address(args.http_port), metrics: metrics_port, exposed: false };
-        let limits = HttpLimits { body_bytes: args.http_max_input_size, ..HttpLimits::default() };
+        let read_timeout = Duration::from_secs(args.http_read_timeout_secs.max(1));
+        let body_bytes = args.http_max_input_size;
+        let limits = HttpLimits { body_bytes, read_timeout, ..HttpLimits::default() };
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let catalog = Catalog::new(repository);
