@@ -257,7 +257,7 @@ fn a_full_queue_and_a_late_run_say_so() {
          at 2 a",
         expect![[r#"
                  0 start run0 of m0 on p0: r0, because it had waited longest
-                 2 reject r2, because 1 requests wait for this model already
+                 2 reject r2, because its model's queue is full: 1 wait already
                 15 expire r0, because its deadline passed 15.00 ms after its arrival
                 15 abandon run0, because nobody waits for its answers any more
                 20 run0 finished

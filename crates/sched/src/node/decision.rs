@@ -157,7 +157,7 @@ impl fmt::Display for Why {
             Self::CannotMeet { needs, left } => {
                 write!(f, "its answer needs {needs} with the work ahead of it, its deadline leaves {left}")
             }
-            Self::QueueFull { limit } => write!(f, "{limit} requests wait for this model already"),
+            Self::QueueFull { limit } => write!(f, "its model's queue is full: {limit} wait already"),
             Self::NoModel { model } => write!(f, "model {model} is not served"),
             Self::DeadlinePassed { waited } => write!(f, "its deadline passed {waited} after its arrival"),
             Self::NobodyWaits => f.write_str("nobody waits for its answers any more"),
