@@ -466,6 +466,7 @@ impl Runtime {
             works: BTreeMap::new(),
             runs: BTreeMap::new(),
             models: BTreeMap::new(),
+            touched: Vec::new(),
             observers: options.observers,
             metrics,
             clock,

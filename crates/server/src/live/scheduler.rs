@@ -27,6 +27,8 @@ pub(super) struct Scheduler {
     pub(super) works: BTreeMap<RequestId, Work>,
     pub(super) runs: BTreeMap<RunId, Book>,
     pub(super) models: BTreeMap<ModelId, Arc<ModelMetrics>>,
+    /// Models whose waiting requests may have become more or fewer in this turn.
+    pub(super) touched: Vec<ModelId>,
     pub(super) observers: Vec<Observer>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) clock: Clock,
@@ -155,7 +157,9 @@ impl Scheduler {
                     work.answer(Outcome::Failed { why: why.clone() });
                 }
             }
-            Event::RunAbandoned { run } | Event::RunRefused { run } => drop(self.runs.remove(run)),
+            Event::RunAbandoned { run } => drop(self.runs.remove(run)),
+            // Its requests wait again.
+            Event::RunRefused { run } => self.touched.extend(self.runs.remove(run).map(|book| book.model)),
             Event::RequestCancelled { request } => {
                 if let Some(work) = self.works.remove(request) {
                     self.ended(now, &work, End::Cancelled, Timing::default());
@@ -234,7 +238,10 @@ impl Scheduler {
         work.answer(outcome);
     }
 
-    fn ended(&self, now: Time, work: &Work, end: End, timing: Timing) {
+    fn ended(&mut self, now: Time, work: &Work, end: End, timing: Timing) {
+        if end != End::Done {
+            self.touched.push(work.request.model);
+        }
         let Some(metrics) = self.models.get(&work.request.model) else { return };
         let (class, rows) = (work.request.class, work.request.rows);
         let total = now.since(work.request.arrival);
@@ -242,8 +249,8 @@ impl Scheduler {
     }
 
     /// Tells the gauges of every model this turn touched how many of its requests wait.
-    fn count_waiting(&self, events: &[Event], decisions: &[Decision]) {
-        let mut touched: Vec<ModelId> = Vec::new();
+    fn count_waiting(&mut self, events: &[Event], decisions: &[Decision]) {
+        let mut touched = std::mem::take(&mut self.touched);
         for event in events {
             if let Event::RequestArrived { request } = event {
                 touched.push(request.model);
@@ -257,12 +264,14 @@ impl Scheduler {
         touched.sort_unstable();
         touched.dedup();
         for model in touched {
-            let (Some(metrics), Some(_)) = (self.models.get(&model), self.world.model(model)) else {
-                continue;
-            };
+            let Some(metrics) = self.models.get(&model) else { continue };
+            // A model with free dimensions is one model of the world for each of its shapes.
+            let shapes = self.models.iter().filter(|(_, other)| Arc::ptr_eq(other, metrics));
             let mut by_class: BTreeMap<Class, usize> = BTreeMap::new();
-            for (class, _, _, _) in self.world.queue(model).by_urgency_with_rows() {
-                *by_class.entry(class).or_default() += 1;
+            for shape in shapes.map(|(shape, _)| *shape).filter(|shape| self.world.model(*shape).is_some()) {
+                for (class, _, _, _) in self.world.queue(shape).by_urgency_with_rows() {
+                    *by_class.entry(class).or_default() += 1;
+                }
             }
             metrics.waiting(&by_class);
         }
