@@ -7,7 +7,10 @@ Prints one JSON object of what happened, for the test to go on with.
 
 import json
 import sys
+import threading
 import time
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy
 import tritonclient.http as http
@@ -19,8 +22,14 @@ SLOW, QUICK = "resnet18", "tiny_cnn"
 
 class User:
     def __init__(self, url):
-        self.client = http.InferenceServerClient(url, concurrency=32, connection_timeout=120, network_timeout=120)
+        self.url = url
+        self.client = self.connected()
+        self.threads = ThreadPoolExecutor(16)
+        self.local = threading.local()
         self.random = numpy.random.default_rng(time.time_ns())
+
+    def connected(self):
+        return http.InferenceServerClient(self.url, concurrency=16, connection_timeout=120, network_timeout=120)
 
     def question(self, model, rows=1, sizes=None):
         port = self.client.get_model_metadata(model)["inputs"][0]
@@ -31,6 +40,27 @@ class User:
 
     def ask(self, model, question, **terms):
         return self.client.infer(model, question, **terms)
+
+    def flood(self, count, model, question, **terms):
+        """Asks `count` times at once, each thread with a client of its own; returns once the server is busy with them."""
+
+        def one():
+            if not hasattr(self.local, "client"):
+                self.local.client = self.connected()
+            return self.local.client.infer(model, question, **terms)
+
+        flying = [self.threads.submit(one) for _ in range(count)]
+        # Some run when others wait.
+        while self.waiting() == 0:
+            assert pending(flying) > 0, "the server answered all before any was seen to wait"
+        return flying
+
+    def waiting(self):
+        """How many requests wait, over all models."""
+        with urllib.request.urlopen(f"http://{self.url}/metrics", timeout=60) as reply:
+            lines = reply.read().decode().splitlines()
+        gauge = "nv_inference_pending_request_count{"
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(gauge))
 
     def refused(self, model, question, **terms):
         """The text of a 503 that says the time is up."""
@@ -47,6 +77,10 @@ def answered(result):
     values = result.as_numpy("logits")
     assert values is not None and numpy.isfinite(values).all()
     return values
+
+
+def pending(flying):
+    return sum(not flight.done() for flight in flying)
 
 
 def impossible(user):
@@ -70,13 +104,14 @@ def passing(user):
     else:
         raise AssertionError(f"no deadline passed during a run: {running}")
     # While it waits behind others, which are not over when its answer comes.
-    flying = [user.client.async_infer(SLOW, slow) for _ in range(6)]
+    flying = user.flood(6, SLOW, slow)
     waiting = user.refused(QUICK, quick, timeout=2_000)
-    pending = sum(not flight._greenlet.ready() for flight in flying)
-    assert pending > 0, "the work ahead was over before the deadline was told"
+    left = pending(flying)
+    assert left > 0, "the work ahead was over before the deadline was told"
     for flight in flying:
-        answered(flight.get_result())
-    return {"running": running, "waiting": waiting, "pending": pending}
+        answered(flight.result())
+    assert user.waiting() == 0, "the gauge still counts a request that was told its end"
+    return {"running": running, "waiting": waiting, "left": left}
 
 
 def unprepared(user):
@@ -92,16 +127,16 @@ def overtaking(user):
     """A stream of batches of class 3 and, in the middle of it, requests of class 1."""
     slow, quick = user.question(SLOW, 2), user.question(QUICK)
     alone = answered(user.ask(SLOW, slow))
-    flying = [user.client.async_infer(SLOW, slow, priority=3) for _ in range(8)]
-    pending = []
+    flying = user.flood(8, SLOW, slow, priority=3)
+    left = []
     for _ in range(5):
         answered(user.ask(QUICK, quick, priority=1))
-        pending.append(sum(not flight._greenlet.ready() for flight in flying))
-    assert pending[0] > 0, "the first request of class 1 was answered after all of class 3"
+        left.append(pending(flying))
+    assert left[0] > 0, "the first request of class 1 was answered after all of class 3"
     for flight in flying:
         # Stopped and resumed in the middle, the answers are what they were.
-        assert numpy.array_equal(answered(flight.get_result()), alone)
-    return {"pending": pending}
+        assert numpy.array_equal(answered(flight.result()), alone)
+    return {"left": left}
 
 
 def surface(user):

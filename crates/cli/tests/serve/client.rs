@@ -51,6 +51,30 @@ fn every_call_of_tritonclient_is_answered_as_by_triton() {
 }
 
 #[test]
+fn replies_name_the_request_that_explain_tells_of() {
+    let folder = Folder::new();
+    folder.zoo(&["tiny_mlp"]);
+    let path = folder.path("journal");
+    let server = Server::start(&folder.0, &["--journal", &path]);
+    let ask = |timeout: u64| {
+        let data = vec![0; 16];
+        let inputs = json!([{"name": "input", "datatype": "FP32", "shape": [1, 16], "data": data}]);
+        let body = json!({"inputs": inputs, "parameters": {"timeout": timeout}}).to_string();
+        let reply = server.post("/v2/models/tiny_mlp/infer", &body);
+        let number =
+            reply.head.lines().find_map(|line| line.strip_prefix("raddle-request: ")).map(str::to_owned);
+        (reply.status, number.unwrap_or_else(|| panic!("{reply:?}")).parse::<u64>().unwrap())
+    };
+    let [(answered, first), (refused, second)] = [ask(60_000_000), ask(1)];
+    assert_eq!((answered, refused), (200, 503));
+    server.stop();
+    let [first, second] = [first, second].map(|request| explain(&path, request));
+    assert!(first.last().unwrap().ends_with("finished: answered"), "{first:?}");
+    let end = second.last().unwrap();
+    assert!(end.contains("rejected: ") || end.contains("dropped: "), "{second:?}");
+}
+
+#[test]
 fn deadlines_out_of_reach_are_refused_at_once() {
     let folder = networks();
     let (_, turns) = check(&folder, "impossible", &["--max-batch-size", "2"]);
