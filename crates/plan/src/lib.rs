@@ -1,0 +1,18 @@
+//! Planners: where to cut a network and what to place where, each answer with a proved bound.
+//!
+//! A planner is a function from a checked graph to a plan and a report. [`judge()`] scores any plan from scratch and
+//! shares no code with the planners. Nothing here knows a clock, a file or a thread: the caller reads files, limits work
+//! through [`Limits`], and measures time.
+
+mod operators;
+
+pub mod formats;
+pub mod place;
+
+pub use operators::{
+    EDGES_MAX, GraphError, GraphFault, Kind, OPERATORS_MAX, Operator, OperatorGraph, TRANSFER_MS_TOLERANCE,
+};
+pub use place::{
+    Binding, Communication, Devices, Fault, Infeasible, Limits, Part, PartScore, PlaceError, Placement,
+    Report, Verdict, Work, judge, place,
+};

@@ -1,0 +1,331 @@
+//! Device placement: which operators run on which accelerator or CPU, so that the busiest device has least to do.
+//!
+//! ```text
+//! graph ─▶ problem (units, nets) ─▶ lattice of ideals ─▶ search ─▶ placement ─▶ judge
+//!                └─▶ orders ─▶ lattice of a path ─▶ search ─▶ incumbent ──┘
+//! ```
+//!
+//! Parts are contiguous: no path of forward operators leaves a part and returns. The search over ideals is exact; when
+//! it would pass its limits, the best of several linear orders is the answer, and the report says that it is unproved.
+
+mod components;
+mod judge;
+mod lattice;
+mod order;
+mod problem;
+mod search;
+
+pub use judge::{Fault, PartScore, Verdict, judge};
+
+use crate::operators::{Kind, OperatorGraph};
+use lattice::Lattice;
+use problem::Problem;
+use search::{Budget, Outcome, Search};
+use thiserror::Error;
+
+/// Units a linear order is searched with; longer orders are cut into this many blocks of about equal work.
+const LINEAR_UNITS_MAX: usize = 1_024;
+
+/// Reasons that are printed; the rest are counted.
+const REASONS_MAX: usize = 20;
+
+/// The devices there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Devices {
+    /// Equal accelerators.
+    pub accelerators: usize,
+    /// Equal CPUs; their memory is not limited.
+    pub cpus: usize,
+    /// Memory of one accelerator.
+    pub memory_bytes: u64,
+}
+
+/// How an accelerator's transfers and its computing share time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Communication {
+    /// One after the other: a device's load is their sum.
+    #[default]
+    Serial,
+    /// At the same time: a device's load is the greater of them.
+    Overlapped,
+}
+
+/// How much work a planner may do.
+#[derive(Clone, Copy)]
+pub struct Limits<'a> {
+    /// Sets of units that may be looked at.
+    pub pairs_max: u64,
+    /// Bytes that the ideals and their values may take.
+    pub bytes_max: usize,
+    /// Asked now and then; when it says so, the best plan so far is returned.
+    pub stop: &'a dyn Fn() -> bool,
+}
+
+impl Default for Limits<'_> {
+    /// About a minute of one core, and 160 MiB.
+    fn default() -> Self {
+        Self { pairs_max: 2_000_000_000, bytes_max: 160 << 20, stop: &|| false }
+    }
+}
+
+/// What one device runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The kind of device.
+    pub kind: Kind,
+    /// The operators' places in the graph, ascending.
+    pub operators: Vec<usize>,
+}
+
+/// Parts, in an order in which each is fed only by those before it (as far as the forward pass goes). None is empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// One part a device in use.
+    pub parts: Vec<Part>,
+}
+
+/// What holds the value up.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Binding {
+    /// One unit, which no placement can split, is the whole load; no plan is better.
+    Unit,
+    /// Mostly computing on this part.
+    Compute {
+        /// The part's place in the placement.
+        part: usize,
+    },
+    /// Mostly transfers to and from this part.
+    Transfers {
+        /// The part's place in the placement.
+        part: usize,
+    },
+}
+
+/// What the planner looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Groups of operators that must share a device.
+    pub units: usize,
+    /// Outputs with consumers in other units.
+    pub nets: usize,
+    /// Ideals enumerated; 0 when there were too many.
+    pub ideals: usize,
+    /// Ideals from which an optimum could still be reached.
+    pub alive: usize,
+    /// Sets of units scored, over all searches.
+    pub pairs: u64,
+}
+
+/// What is known about a placement's value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Report {
+    /// The greatest load of a device, in milliseconds a sample, as the judge scores it.
+    pub value_ms: f64,
+    /// No contiguous placement has a lower value.
+    pub lower_ms: f64,
+    /// Whether the value is proved to be the least.
+    pub proved: bool,
+    /// What holds the value up.
+    pub binding: Binding,
+    /// What was looked at.
+    pub work: Work,
+}
+
+impl Report {
+    /// How far above the lower bound the value is, as a part of the value.
+    #[must_use]
+    pub fn gap(&self) -> f64 {
+        if self.value_ms > 0.0 { (self.value_ms - self.lower_ms) / self.value_ms } else { 0.0 }
+    }
+}
+
+/// Why nothing fits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Infeasible {
+    /// A group of operators that must share a device fits none.
+    Unit {
+        /// Ids of its operators.
+        ids: Vec<u64>,
+        /// What it keeps in memory.
+        bytes: u64,
+    },
+    /// Everything that must be on accelerators is more than all of them hold.
+    Total {
+        /// What must be held.
+        bytes: u64,
+        /// What can be held.
+        capacity: u64,
+    },
+    /// Each unit fits, and all together would, but no contiguous split does.
+    Split,
+}
+
+/// Why there is no placement.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum PlaceError {
+    /// There is no device.
+    #[error("there is no device; ask for an accelerator or a cpu")]
+    NoDevices,
+    /// Nothing fits, proved.
+    #[error("{}", reasons(.0))]
+    Infeasible(Vec<Infeasible>),
+    /// Nothing was found before the limits were reached.
+    #[error("no placement found within the limits; allow more time or memory")]
+    NoneFound,
+}
+
+/// The contiguous placement with the least greatest load.
+///
+/// # Errors
+///
+/// Without devices, when nothing fits (with every reason), or when the limits end the search before anything is found.
+pub fn place(
+    graph: &OperatorGraph,
+    devices: Devices,
+    communication: Communication,
+    limits: Limits<'_>,
+) -> Result<(Placement, Report), PlaceError> {
+    if devices.accelerators == 0 && devices.cpus == 0 {
+        return Err(PlaceError::NoDevices);
+    }
+    let problem = Problem::new(graph, devices);
+    let devices = Devices {
+        accelerators: devices.accelerators.min(problem.units.len()),
+        cpus: devices.cpus.min(problem.units.len()),
+        ..devices
+    };
+    let reasons = infeasible(graph, &problem, devices);
+    if !reasons.is_empty() {
+        return Err(PlaceError::Infeasible(reasons));
+    }
+    let mut budget = Budget::new(limits);
+    let mut work = Work { units: problem.units.len(), nets: problem.nets.len(), ..Work::default() };
+    let floor = problem.lower_bound(devices);
+    let mut best = linear(&problem, devices, communication, &mut budget);
+    let mut proved = best.as_ref().is_some_and(|best| best.value <= floor);
+    if !proved && let Some(lattice) = Lattice::of_ideals(&problem, devices, limits) {
+        let upper = best.as_ref().map_or(f64::INFINITY, |best| best.value);
+        let outcome = Search::new(&problem, &lattice, devices, communication, upper, floor).run(&mut budget);
+        work.ideals = lattice.len();
+        work.alive = outcome.alive;
+        proved = outcome.complete;
+        best = outcome.split.or(best);
+    }
+    work.pairs = budget.pairs();
+    let Some(split) = best else {
+        let reason = PlaceError::Infeasible(vec![Infeasible::Split]);
+        return Err(if proved { reason } else { PlaceError::NoneFound });
+    };
+    let placement = problem.placement(&split);
+    let verdict = judge(graph, devices, communication, &placement);
+    let value_ms = verdict.value_ms;
+    let lower_ms = if proved { value_ms } else { floor.min(value_ms) };
+    let binding = binding(&verdict, problem.heaviest_ms());
+    Ok((placement, Report { value_ms, lower_ms, proved, binding, work }))
+}
+
+/// The best split along several linear orders.
+fn linear(
+    problem: &Problem,
+    devices: Devices,
+    communication: Communication,
+    budget: &mut Budget<'_>,
+) -> Option<search::Split> {
+    let floor = problem.lower_bound(devices);
+    let mut best: Option<search::Split> = None;
+    for order in order::orders(problem) {
+        let upper = best.as_ref().map_or(f64::INFINITY, |best| best.value);
+        if upper <= floor {
+            break;
+        }
+        let outcome = if order.len() <= LINEAR_UNITS_MAX {
+            along(problem, &order, (devices, communication), (upper, floor), budget)
+        } else {
+            let blocks = order::blocks(problem, &order, LINEAR_UNITS_MAX);
+            let merged = problem.merged(&blocks);
+            let path: Vec<usize> = (0..merged.units.len()).collect();
+            let mut outcome = along(&merged, &path, (devices, communication), (upper, floor), budget);
+            outcome.split = outcome.split.map(|split| split.expanded(&blocks));
+            outcome
+        };
+        best = outcome.split.or(best);
+    }
+    best
+}
+
+fn along(
+    problem: &Problem,
+    order: &[usize],
+    (devices, communication): (Devices, Communication),
+    (upper, floor): (f64, f64),
+    budget: &mut Budget<'_>,
+) -> Outcome {
+    let lattice = Lattice::of_order(problem, order);
+    Search::new(problem, &lattice, devices, communication, upper, floor).run(budget)
+}
+
+fn infeasible(graph: &OperatorGraph, problem: &Problem, devices: Devices) -> Vec<Infeasible> {
+    let host = |unit: &problem::Unit| devices.cpus > 0 && unit.cpu_ms.is_finite();
+    let mut reasons = Vec::new();
+    let mut must = 0u64;
+    for unit in &problem.units {
+        let device = devices.accelerators > 0
+            && unit.accelerator_ms.is_finite()
+            && unit.resident_bytes <= devices.memory_bytes;
+        if !host(unit) {
+            must = must.saturating_add(unit.resident_bytes);
+            if !device {
+                let ids = unit.operators.iter().map(|&at| graph.operators()[at].id).collect();
+                reasons.push(Infeasible::Unit { ids, bytes: unit.resident_bytes });
+            }
+        }
+    }
+    let accelerators = u64::try_from(devices.accelerators).unwrap_or(u64::MAX);
+    let capacity = devices.memory_bytes.saturating_mul(accelerators);
+    if must > capacity {
+        reasons.push(Infeasible::Total { bytes: must, capacity });
+    }
+    reasons
+}
+
+fn binding(verdict: &Verdict, heaviest_ms: f64) -> Binding {
+    let worst = (0..verdict.parts.len())
+        .max_by(|&a, &b| verdict.parts[a].load_ms.total_cmp(&verdict.parts[b].load_ms).then(b.cmp(&a)))
+        .unwrap_or_default();
+    if verdict.value_ms <= heaviest_ms {
+        return Binding::Unit;
+    }
+    match verdict.parts.get(worst) {
+        Some(score) if score.transfer_ms > score.compute_ms => Binding::Transfers { part: worst },
+        _ => Binding::Compute { part: worst },
+    }
+}
+
+fn reasons(reasons: &[Infeasible]) -> String {
+    let mut lines: Vec<String> = reasons.iter().take(REASONS_MAX).map(reason).collect();
+    if reasons.len() > lines.len() {
+        lines.push(format!("and {} more", reasons.len() - lines.len()));
+    }
+    lines.join("\n")
+}
+
+fn reason(reason: &Infeasible) -> String {
+    match reason {
+        Infeasible::Unit { ids, bytes } => {
+            let first = ids.first().copied().unwrap_or_default();
+            let bound = match ids.len() {
+                0 | 1 => String::new(),
+                all => format!(", with {} operators bound to it,", all - 1),
+            };
+            format!(
+                "operator {first}{bound} keeps {bytes} bytes and fits no device; use a larger one or a cpu"
+            )
+        }
+        Infeasible::Total { bytes, capacity } => {
+            format!("{bytes} bytes must be on accelerators, which hold {capacity}; use more of them")
+        }
+        Infeasible::Split => {
+            "no contiguous split fits the accelerators' memory; use more or larger ones, or a cpu".to_owned()
+        }
+    }
+}
