@@ -7,6 +7,7 @@
 mod operators;
 
 pub mod formats;
+pub mod pipeline;
 pub mod place;
 
 pub use operators::{

@@ -6,4 +6,5 @@ mod brute_force;
 mod data;
 mod formats;
 mod limits;
+mod pipeline;
 mod reference;

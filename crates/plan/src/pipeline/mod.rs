@@ -1,0 +1,87 @@
+//! Pipelines: consecutive stages of a training graph, each replicated on some machines, nested as the machines are.
+
+mod layers;
+mod published;
+mod walk;
+
+pub use published::{Transfers, plan_published};
+
+use thiserror::Error;
+
+/// Machines of one level of a hierarchy, and how fast they exchange data.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Level {
+    /// Members: devices of a machine on the innermost level, then machines, and so on.
+    pub machines: usize,
+    /// Bytes a second between two members.
+    pub bytes_per_second: f64,
+}
+
+/// One stage: consecutive layers on some devices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stage {
+    /// Places of its forward operators in the graph, ascending.
+    pub layers: Vec<usize>,
+    /// How often the stage is replicated on each level, innermost first.
+    pub replicas: Vec<usize>,
+}
+
+impl Stage {
+    /// Devices the stage runs on.
+    #[must_use]
+    pub fn devices(&self) -> usize {
+        self.replicas.iter().product()
+    }
+}
+
+/// A pipeline and its value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pipeline {
+    /// Stages in order.
+    pub stages: Vec<Stage>,
+    /// Seconds from one minibatch to the next, by the planner's own formulas.
+    pub seconds: f64,
+    /// Places where the planner could cut, the end included.
+    pub cuts: usize,
+}
+
+/// Why there is no pipeline.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum PipelineError {
+    /// There is no level, or one without machines or speed.
+    #[error("level {level} has no machine or no speed; give both")]
+    Level {
+        /// The level, innermost first.
+        level: usize,
+    },
+    /// A layer's bytes are not known.
+    #[error("operator {id} does not tell parameters from activations; give a profile that does")]
+    Sizes {
+        /// The operator.
+        id: u64,
+    },
+    /// A layer's time is not known.
+    #[error("operator {id} has no time on an accelerator; give one")]
+    Time {
+        /// The operator.
+        id: u64,
+    },
+    /// There is nothing to cut.
+    #[error("the graph has no forward operator but inputs; give layers")]
+    Empty,
+    /// More places to cut than are searched.
+    #[error("the graph can be cut in more than {limit} places; contract branches first")]
+    Cuts {
+        /// How many are searched.
+        limit: usize,
+    },
+}
+
+fn check_levels(levels: &[Level]) -> Result<(), PipelineError> {
+    let usable = |level: &Level| level.machines > 0 && level.bytes_per_second > 0.0;
+    match levels.iter().position(|level| !usable(level)) {
+        Some(level) => Err(PipelineError::Level { level }),
+        None if levels.is_empty() => Err(PipelineError::Level { level: 0 }),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,192 @@
+//! PipeDream's hierarchical optimiser as its published code computes it, faults included, to compare digits with.
+//!
+//! Pipeline transfers count only when asked for, the last stage of a split pays its whole weight exchange, and on inner
+//! levels of branching graphs a stage's sums are differences of prefixes that need not contain each other.
+
+use super::layers::Layers;
+use super::walk::{State, states};
+use super::{Level, Pipeline, PipelineError, Stage, check_levels};
+use crate::operators::OperatorGraph;
+use std::collections::BTreeSet;
+
+/// What the published program calls an activation compression ratio; 1 counts transfers in full.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Transfers {
+    /// As the program does by default.
+    Ignored,
+    /// In full, divided by this ratio.
+    Counted {
+        /// How much smaller activations travel.
+        compression: f64,
+    },
+}
+
+/// The pipeline that PipeDream's published optimiser prints for `levels`, innermost first.
+///
+/// # Errors
+///
+/// Levels without machines, graphs without layers, sizes or times, and graphs with too many places to cut.
+pub fn plan_published(
+    graph: &OperatorGraph,
+    levels: &[Level],
+    transfers: Transfers,
+) -> Result<Pipeline, PipelineError> {
+    check_levels(levels)?;
+    let layers = Layers::new(graph)?;
+    let states = states(&layers)?;
+    let sums = Sums::new(&layers, &states);
+    let mut tables: Vec<Table> = Vec::new();
+    for (number, &level) in levels.iter().enumerate() {
+        let rows = if number + 1 == levels.len() { 1 } else { states.len() };
+        let inner = number.checked_sub(1).map_or(1, |below| levels[below].machines);
+        let table = Table::fill(&states, &sums, tables.last(), (level, inner, rows), transfers);
+        tables.push(table);
+    }
+    let last = states.len() - 1;
+    let seconds = tables.last().map_or(f64::INFINITY, |table| table.value(0, last, table.machines));
+    let mut cuts = Vec::new();
+    unfold(&tables, (0, last), &[], &mut cuts);
+    let mut stages = Vec::with_capacity(cuts.len());
+    let mut placed: BTreeSet<usize> = BTreeSet::new();
+    for (end, replicas) in cuts {
+        let fresh: Vec<usize> = states[end].prefix.difference(&placed).copied().collect();
+        placed.extend(&fresh);
+        let mut places: Vec<usize> = fresh.into_iter().map(|layer| layers.layers[layer].place).collect();
+        places.sort_unstable();
+        stages.push(Stage { layers: places, replicas });
+    }
+    Ok(Pipeline { stages, seconds, cuts: states.len() })
+}
+
+/// Sums over each state's prefix.
+struct Sums {
+    seconds: Vec<f64>,
+    parameter_bytes: Vec<f64>,
+    live_bytes: Vec<f64>,
+}
+
+impl Sums {
+    fn new(layers: &Layers, states: &[State]) -> Self {
+        let over = |of: &dyn Fn(&State) -> f64| states.iter().map(of).collect::<Vec<f64>>();
+        let layer = |at: &usize| &layers.layers[*at];
+        Self {
+            seconds: over(&|state| {
+                state.prefix.iter().map(|at| layer(at).milliseconds.iter().sum::<f64>() / 1e3).sum()
+            }),
+            parameter_bytes: over(&|state| state.prefix.iter().map(|at| layer(at).parameter_bytes).sum()),
+            live_bytes: over(&|state| state.live.iter().map(|at| layer(at).output_bytes).sum()),
+        }
+    }
+
+    fn between(sums: &[f64], from: usize, to: usize) -> f64 {
+        sums[to] - from.checked_sub(1).map_or(0.0, |before| sums[before])
+    }
+}
+
+/// How the best pipeline of a cell ends.
+#[derive(Clone, Copy)]
+enum Choice {
+    /// One stage on all its machines.
+    Whole,
+    /// The states up to `end` on fewer machines, then a stage on `last` of them.
+    Split { end: usize, last: usize },
+}
+
+/// For states `from..=to` on up to so many machines of one level: the least time between minibatches.
+struct Table {
+    machines: usize,
+    states: usize,
+    cells: Vec<(f64, Choice)>,
+}
+
+impl Table {
+    fn value(&self, from: usize, to: usize, machines: usize) -> f64 {
+        self.cell(from, to, machines).0
+    }
+
+    fn cell(&self, from: usize, to: usize, machines: usize) -> (f64, Choice) {
+        self.cells[(from * self.states + to) * self.machines + machines - 1]
+    }
+
+    fn fill(
+        states: &[State],
+        sums: &Sums,
+        below: Option<&Self>,
+        (level, inner, rows): (Level, usize, usize),
+        transfers: Transfers,
+    ) -> Self {
+        let machines = level.machines;
+        let cells = vec![(f64::INFINITY, Choice::Whole); rows * states.len() * machines];
+        let mut table = Self { machines, states: states.len(), cells };
+        let compute = |from: usize, to: usize| match below {
+            None => Sums::between(&sums.seconds, from, to),
+            Some(below) => below.value(from, to, below.machines),
+        };
+        // Each direction of each replica's share goes to a server and comes back: four times the bytes.
+        let exchange = |from: usize, to: usize, replicas: usize| {
+            let bytes = Sums::between(&sums.parameter_bytes, from, to);
+            4.0 * (replicas - 1) as f64 * bytes / (level.bytes_per_second * replicas as f64)
+        };
+        let moving = |state: usize, replicas: usize| match transfers {
+            Transfers::Ignored => 0.0,
+            Transfers::Counted { compression } => {
+                2.0 * sums.live_bytes[state] / (level.bytes_per_second * replicas as f64) / compression
+            }
+        };
+        let last_state = states.len() - 1;
+        for from in 0..rows {
+            for to in from..states.len() {
+                let seconds = compute(from, to);
+                for used in 1..=machines {
+                    let whole = (seconds + exchange(from, to, used) / inner as f64) / used as f64;
+                    let mut best = (whole, Choice::Whole);
+                    let ends = states[to].earlier.iter().copied().filter(|&end| end >= from && end < to);
+                    for (end, last) in ends.flat_map(|end| (1..used).map(move |last| (end, last))) {
+                        let stage = (compute(end + 1, to) + exchange(end + 1, to, last)) / last as f64;
+                        let mut value = table.value(from, end, used - last).max(stage);
+                        value = value.max(moving(end, last));
+                        if to != last_state {
+                            value = value.max(moving(to, last));
+                        }
+                        if value < best.0 {
+                            best = (value, Choice::Split { end, last });
+                        }
+                    }
+                    table.cells[(from * states.len() + to) * machines + used - 1] = best;
+                }
+            }
+        }
+        table
+    }
+}
+
+/// The last state and the replicas of every stage of `from..=to`, level by level from the outermost of `tables`.
+fn unfold(
+    tables: &[Table],
+    (from, to): (usize, usize),
+    outer: &[usize],
+    stages: &mut Vec<(usize, Vec<usize>)>,
+) {
+    let Some((table, inner)) = tables.split_last() else {
+        stages.push((to, outer.iter().rev().copied().collect()));
+        return;
+    };
+    let mut parts = Vec::new();
+    let (mut end, mut machines) = (to, table.machines);
+    loop {
+        match table.cell(from, end, machines).1 {
+            Choice::Whole => {
+                parts.push((from, end, machines));
+                break;
+            }
+            Choice::Split { end: cut, last } => {
+                parts.push((cut + 1, end, last));
+                (end, machines) = (cut, machines - last);
+            }
+        }
+    }
+    for (from, to, replicas) in parts.into_iter().rev() {
+        let replicas = [outer, &[replicas]].concat();
+        unfold(inner, (from, to), &replicas, stages);
+    }
+}

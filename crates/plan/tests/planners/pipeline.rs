@@ -1,0 +1,87 @@
+//! PipeDream's published answers for its published profiles.
+
+use crate::data;
+use expect_test::{Expect, expect};
+use plan::OperatorGraph;
+use plan::formats::{Link, read_pipedream};
+use plan::pipeline::{Level, Transfers, plan_published};
+
+fn profile(name: &str) -> OperatorGraph {
+    let text = data::text(&format!("pipedream/profiles/{name}.graph.txt"));
+    read_pipedream(&text, Link { bytes_per_second: 1e9 }).unwrap()
+}
+
+fn levels(levels: &[(usize, f64)]) -> Vec<Level> {
+    levels.iter().map(|&(machines, bytes_per_second)| Level { machines, bytes_per_second }).collect()
+}
+
+fn check(name: &str, machines: &[(usize, f64)], transfers: Transfers, expected: &Expect) {
+    let graph = profile(name);
+    let plan = plan_published(&graph, &levels(machines), transfers).unwrap();
+    let stages: Vec<String> =
+        plan.stages.iter().map(|stage| format!("{}x{:?}", stage.layers.len(), stage.replicas)).collect();
+    expected.assert_eq(&format!("{:.7} s, {} cuts: {}", plan.seconds, plan.cuts, stages.join(" ")));
+}
+
+#[test]
+fn one_level_gives_the_published_optimisers_digits() {
+    let net = "image_classification/vgg16";
+    check(net, &[(4, 1.25e9)], Transfers::Ignored, &expect!["0.1744985 s, 40 cuts: 15x[3] 25x[1]"]);
+    check(
+        net,
+        &[(8, 1.25e9)],
+        Transfers::Ignored,
+        &expect!["0.0933571 s, 40 cuts: 8x[4] 10x[2] 4x[1] 18x[1]"],
+    );
+    check(
+        net,
+        &[(16, 1.25e9)],
+        Transfers::Ignored,
+        &expect!["0.0465875 s, 40 cuts: 12x[9] 1x[1] 5x[2] 2x[1] 5x[2] 15x[1]"],
+    );
+    check(
+        net,
+        &[(4, 1.25e9)],
+        Transfers::Counted { compression: 1.0 },
+        &expect!["0.1763492 s, 40 cuts: 17x[3] 23x[1]"],
+    );
+}
+
+#[test]
+fn two_levels_give_the_published_optimisers_digits() {
+    let four_by_four = [(4, 12e9), (4, 1.25e9)];
+    check(
+        "image_classification/vgg16",
+        &four_by_four,
+        Transfers::Ignored,
+        &expect!["0.0440084 s, 40 cuts: 16x[4, 3] 9x[3, 1] 15x[1, 1]"],
+    );
+    check(
+        "image_classification/alexnet",
+        &four_by_four,
+        Transfers::Ignored,
+        &expect!["0.0059337 s, 22 cuts: 6x[4, 2] 3x[4, 1] 4x[2, 1] 4x[1, 1] 5x[1, 1]"],
+    );
+    check(
+        "image_classification/resnet18",
+        &four_by_four,
+        Transfers::Ignored,
+        &expect!["0.0170321 s, 100 cuts: 18x[4, 2] 21x[4, 1] 14x[2, 1] 17x[2, 1]"],
+    );
+    check(
+        "image_classification/resnet50",
+        &four_by_four,
+        Transfers::Ignored,
+        &expect![
+            "0.0286674 s, 240 cuts: 29x[4, 1] 39x[4, 1] 18x[2, 1] 31x[2, 1] 17x[1, 1] 10x[1, 1] 12x[1, 1] 20x[1, 1]"
+        ],
+    );
+    check(
+        "translation/gnmt",
+        &four_by_four,
+        Transfers::Ignored,
+        &expect![
+            "0.0110810 s, 99 cuts: 1x[1, 1] 1x[3, 1] 4x[3, 1] 1x[1, 1] 4x[1, 1] 6x[1, 1] 6x[1, 1] 5x[1, 1] 6x[3, 1] 3x[1, 1]"
+        ],
+    );
+}
