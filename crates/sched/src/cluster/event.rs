@@ -1,0 +1,68 @@
+//! Facts about the cluster.
+
+use super::{JobId, JobSpec, NodeId, NodeSpec};
+use serde::{Deserialize, Serialize};
+use vocab::{ModelId, Span, Time};
+
+/// A fact about the cluster, in the past tense.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Event {
+    /// A node can run jobs. A node that was lost comes back under its number.
+    NodeAdded {
+        /// Its resources.
+        spec: NodeSpec,
+    },
+    /// A node is gone; jobs on it wait again.
+    NodeLost {
+        /// The node.
+        node: NodeId,
+    },
+    /// A job was submitted.
+    JobArrived {
+        /// The job.
+        spec: JobSpec,
+    },
+    /// The user took a job back.
+    JobCancelled {
+        /// The job.
+        job: JobId,
+    },
+    /// A job runs, as ordered.
+    JobStarted {
+        /// The job.
+        job: JobId,
+        /// Since when.
+        at: Time,
+    },
+    /// A job stopped, as ordered; its progress is kept.
+    JobStopped {
+        /// The job.
+        job: JobId,
+    },
+    /// A job failed and will have to be started again.
+    JobFailed {
+        /// The job.
+        job: JobId,
+    },
+    /// What is believed to be left of a job.
+    JobProgressed {
+        /// The job.
+        job: JobId,
+        /// Time alone on its GPUs.
+        left: Span,
+    },
+    /// A job is done.
+    JobFinished {
+        /// The job.
+        job: JobId,
+    },
+    /// A model was seen beside another on the same GPU.
+    PairMeasured {
+        /// The model that was slowed.
+        model: ModelId,
+        /// The model beside it.
+        beside: ModelId,
+        /// Its time over its time alone, in thousandths; at least 1000.
+        slowdown_milli: u32,
+    },
+}

@@ -1,0 +1,145 @@
+//! A job: what it asks for, and where it stands.
+
+use super::Grant;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use vocab::{Bytes, ModelId, Span, Time};
+
+/// A job; drivers number jobs from zero in order of arrival.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct JobId(pub u32);
+
+impl JobId {
+    /// Its place in a table of jobs.
+    #[must_use]
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("j{}", self.0))
+    }
+}
+
+/// What a job needs on each of its GPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuNeed {
+    /// Memory whatever the batch: weights, optimiser state.
+    pub fixed: Bytes,
+    /// Memory for each row of the batch.
+    pub per_row: Bytes,
+    /// Rows of the whole batch; 0 where memory is not modelled.
+    pub rows: u32,
+    /// Part of a step's time that each accumulation step pays again, in thousandths.
+    pub step_fixed_milli: u32,
+}
+
+impl GpuNeed {
+    /// Memory when the batch is done in `accumulate` sub-batches.
+    #[must_use]
+    pub fn memory(&self, accumulate: u32) -> Bytes {
+        Bytes(self.fixed.0 + self.per_row.0 * u64::from(self.rows.div_ceil(accumulate.max(1))))
+    }
+
+    /// Time of a step in `accumulate` sub-batches over its time at the whole batch, in thousandths.
+    #[must_use]
+    pub fn stretch_milli(&self, accumulate: u32) -> u64 {
+        1_000 + u64::from(accumulate.max(1) - 1) * u64::from(self.step_fixed_milli)
+    }
+}
+
+/// What a job asks for, and what is believed of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobSpec {
+    /// The job.
+    pub job: JobId,
+    /// Its model, for what is known of pairs.
+    pub model: ModelId,
+    /// When it was submitted.
+    pub arrival: Time,
+    /// GPUs it needs, all at once.
+    pub gpus: u32,
+    /// Believed time alone on its GPUs, from start to end.
+    pub solo: Span,
+    /// CPUs in thousandths, over all its GPUs, beyond which it gets no faster.
+    pub cpu_milli: u64,
+    /// Main memory over all its GPUs, beyond which it gets no faster.
+    pub memory: Bytes,
+    /// What it needs on each GPU.
+    pub gpu: GpuNeed,
+}
+
+/// Where a job stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Not running, since then.
+    Waiting {
+        /// Since when.
+        since: Time,
+    },
+    /// Running.
+    Running {
+        /// What it holds.
+        grant: Grant,
+        /// Since when, without a stop.
+        since: Time,
+        /// When its right to run ends, if it does.
+        lease: Option<Time>,
+    },
+    /// Gone.
+    Ended {
+        /// When.
+        at: Time,
+    },
+}
+
+/// A job as the world knows it.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// What it asks for.
+    pub spec: JobSpec,
+    /// Where it stands.
+    pub phase: Phase,
+    /// Believed time left, alone on its GPUs.
+    pub left: Span,
+    /// Time it ran before it last started.
+    pub(super) ran: Span,
+    /// Starts so far.
+    pub starts: u32,
+}
+
+impl Job {
+    /// What it holds, when it runs.
+    #[must_use]
+    pub const fn grant(&self) -> Option<&Grant> {
+        match &self.phase {
+            Phase::Running { grant, .. } => Some(grant),
+            Phase::Waiting { .. } | Phase::Ended { .. } => None,
+        }
+    }
+
+    /// Whether it waits.
+    #[must_use]
+    pub const fn waits(&self) -> bool {
+        matches!(self.phase, Phase::Waiting { .. })
+    }
+
+    /// Time it has run until `now`.
+    #[must_use]
+    pub fn ran(&self, now: Time) -> Span {
+        match self.phase {
+            Phase::Running { since, .. } => self.ran + now.since(since),
+            Phase::Waiting { .. } | Phase::Ended { .. } => self.ran,
+        }
+    }
+
+    /// GPU time it has had until `now`.
+    #[must_use]
+    pub fn service(&self, now: Time) -> Span {
+        self.ran(now) * u64::from(self.spec.gpus)
+    }
+}

@@ -1,0 +1,24 @@
+//! Scheduling on a cluster: jobs that train for hours share GPUs, CPUs and memory of several nodes.
+//!
+//! Resources and time are integers; maps that are walked are ordered; so a plan is a pure function of the journal.
+
+mod decision;
+mod event;
+mod free;
+mod grant;
+mod job;
+mod node;
+pub mod pair;
+pub mod policy;
+mod world;
+
+pub use decision::{Decision, Regrant};
+pub use event::Event;
+pub use free::{Free, FreeNode};
+pub use grant::{GpuMask, Grant, Piece};
+pub use job::{GpuNeed, Job, JobId, JobSpec, Phase};
+pub use node::{NodeId, NodeSpec};
+pub use world::{ClusterWorld, Refusal};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,135 @@
+//! Policies for a cluster, one file each, composed from an order, an admission rule and a placement.
+
+mod las;
+mod order;
+mod ordered;
+mod place;
+mod random;
+mod sharing;
+mod synergy;
+
+pub use las::Las;
+pub use order::Order;
+pub use ordered::{Admit, Ordered, Preempt};
+pub use place::{Place, Share};
+pub use random::Random;
+pub use sharing::{Benefit, Sharing};
+pub use synergy::{Synergy, Tune};
+
+use super::ClusterWorld;
+use crate::Policy;
+use serde::{Deserialize, Serialize};
+use vocab::Span;
+
+/// A policy and its parameters, as journals name it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "policy", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Choice {
+    /// One queue in an order.
+    Ordered {
+        /// Who goes first.
+        order: Order,
+        /// Whether one that does not fit holds up those behind it.
+        admit: Admit,
+        /// Where jobs go.
+        place: Place,
+        /// Whether running jobs give way.
+        preempt: Preempt,
+    },
+    /// Discretised least attained service.
+    Las {
+        /// GPU time at which a job falls to the next queue.
+        thresholds: Vec<Span>,
+        /// Whether, within a queue, jobs that run go before jobs that wait.
+        runners_first: bool,
+        /// Where jobs go.
+        place: Place,
+    },
+    /// CPUs and memory beside fixed GPUs, in rounds.
+    Synergy {
+        /// Who goes first.
+        order: Order,
+        /// How CPUs and memory are shared out.
+        tune: Tune,
+        /// Length of a round.
+        round: Span,
+    },
+    /// Shortest first, sharing GPUs with running jobs.
+    Sharing {
+        /// When sharing is allowed.
+        benefit: Benefit,
+    },
+}
+
+impl Choice {
+    /// Names that [`Choice::named`] knows.
+    pub const NAMES: [&'static str; 14] = [
+        "fifo",
+        "fifo-strict",
+        "sjf",
+        "srtf",
+        "srsf",
+        "las",
+        "muri-srtf",
+        "muri-srsf",
+        "muri-las",
+        "synergy-proportional",
+        "synergy-greedy",
+        "synergy-tune",
+        "sjf-ffs",
+        "sjf-bsbf",
+    ];
+
+    /// The policy called `name` with its default parameters.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        let ordered =
+            |order, admit, preempt| Some(Self::Ordered { order, admit, place: Place::Consolidated, preempt });
+        let secs = |secs: u64| Span::from_ms(secs * 1_000);
+        let thresholds = vec![secs(3_250), secs(7_200)];
+        let synergy = |tune| Some(Self::Synergy { order: Order::Arrival, tune, round: secs(300) });
+        match name {
+            "fifo" => ordered(Order::Arrival, Admit::Backfill, Preempt::Never),
+            "fifo-strict" => ordered(Order::Arrival, Admit::Strict, Preempt::Never),
+            "sjf" => ordered(Order::Remaining, Admit::Backfill, Preempt::Never),
+            "srtf" => ordered(Order::Remaining, Admit::Backfill, Preempt::InPlace),
+            "srsf" => ordered(Order::RemainingService, Admit::Backfill, Preempt::InPlace),
+            "muri-srtf" => ordered(Order::Remaining, Admit::Backfill, Preempt::Repack),
+            "muri-srsf" => ordered(Order::RemainingService, Admit::Backfill, Preempt::Repack),
+            "las" => Some(Self::Las { thresholds, runners_first: true, place: Place::Consolidated }),
+            "muri-las" => Some(Self::Las { thresholds, runners_first: true, place: Place::Anywhere }),
+            "synergy-proportional" => synergy(Tune::Proportional),
+            "synergy-greedy" => synergy(Tune::Greedy),
+            "synergy-tune" => synergy(Tune::Tune),
+            "sjf-bsbf" => Some(Self::Sharing { benefit: Benefit::BestFirst }),
+            "sjf-ffs" => Some(Self::Sharing { benefit: Benefit::FirstFit }),
+            _ => None,
+        }
+    }
+
+    /// Whether it wants to be told what is left of running jobs at every turn.
+    #[must_use]
+    pub fn needs_progress(&self) -> bool {
+        match self {
+            Self::Ordered { order, preempt, .. } => *order != Order::Arrival && *preempt != Preempt::Never,
+            Self::Sharing { .. } => true,
+            Self::Synergy { order, .. } => *order != Order::Arrival,
+            Self::Las { .. } => false,
+        }
+    }
+
+    /// A fresh policy.
+    #[must_use]
+    pub fn build(&self) -> Box<dyn Policy<ClusterWorld>> {
+        match self {
+            Self::Ordered { order, admit, place, preempt } => {
+                Box::new(Ordered::new(*order, *admit, *place, *preempt))
+            }
+            Self::Las { thresholds, runners_first, place } => {
+                Box::new(Las::new(thresholds.clone(), *runners_first, *place))
+            }
+            Self::Synergy { order, tune, round } => Box::new(Synergy::new(*order, *tune, *round)),
+            Self::Sharing { benefit } => Box::new(Sharing::new(*benefit)),
+        }
+    }
+}

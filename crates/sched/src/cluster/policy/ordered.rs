@@ -1,0 +1,188 @@
+//! One queue in an order: FIFO, SJF, SRTF, SRSF, by their order and by whether running jobs give way.
+
+use super::{Order, Place, Share};
+use crate::Policy;
+use crate::cluster::{ClusterWorld, Decision, Free, Grant, Job, JobId, Phase, Regrant};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use vocab::Time;
+
+/// Whether a job that does not fit holds up those behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Admit {
+    /// It does: nobody overtakes.
+    Strict,
+    /// It does not: whoever fits goes.
+    Backfill,
+}
+
+/// Whether running jobs give way to those before them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Preempt {
+    /// They run to their end.
+    Never,
+    /// They do, and those that stay keep their GPUs.
+    InPlace,
+    /// They do, and everybody is placed anew at each turn, first come first packed (Muri's simulator).
+    Repack,
+}
+
+/// One queue in an order.
+#[derive(Clone, Debug)]
+pub struct Ordered {
+    order: Order,
+    admit: Admit,
+    place: Place,
+    preempt: Preempt,
+    /// Live jobs in their latest order; without preemption, those that wait.
+    queue: Vec<(u128, JobId)>,
+}
+
+impl Ordered {
+    /// A fresh queue.
+    #[must_use]
+    pub const fn new(order: Order, admit: Admit, place: Place, preempt: Preempt) -> Self {
+        Self { order, admit, place, preempt, queue: Vec::new() }
+    }
+
+    /// Sorts live jobs by what is known of them now.
+    fn sort(&mut self, world: &ClusterWorld) {
+        let kept = |job: &Job| match job.phase {
+            Phase::Waiting { .. } => true,
+            Phase::Running { .. } => self.preempt != Preempt::Never,
+            Phase::Ended { .. } => false,
+        };
+        self.queue.retain(|(_, id)| kept(world.known(*id)));
+        if self.preempt == Preempt::Never {
+            // Jobs that a lost node sent back wait again.
+            let queued: BTreeSet<JobId> = self.queue.iter().map(|(_, id)| *id).collect();
+            let missing = world.waiting().map(|job| job.spec.job).filter(|id| !queued.contains(id));
+            self.queue.extend(missing.map(|id| (0, id)));
+        } else {
+            self.queue.extend(world.fresh().iter().map(|id| (0, *id)));
+        }
+        for (key, id) in &mut self.queue {
+            *key = self.order.key(world.known(*id));
+        }
+        self.queue.sort_by_key(|(key, _)| *key);
+    }
+
+    /// Walks the queue and offers each job to `fit`, until nothing more can fit.
+    fn walk(&self, world: &ClusterWorld, mut room: u32, mut fit: impl FnMut(&Job) -> bool) {
+        // Room only shrinks during a walk: a gang of a size that failed once fails again.
+        let mut failed = BTreeSet::new();
+        for (_, id) in &self.queue {
+            let job = world.known(*id);
+            let gang = job.spec.gpus;
+            if room == 0 {
+                return;
+            }
+            if gang <= room && !failed.contains(&gang) && fit(job) {
+                room -= gang;
+            } else if self.admit == Admit::Strict {
+                return;
+            } else if uniform(&job.spec) {
+                failed.insert(gang);
+            }
+        }
+    }
+
+    fn start_waiting(&self, world: &ClusterWorld) -> Vec<Decision> {
+        let mut free = world.free();
+        let mut decisions = Vec::new();
+        self.walk(world, free.gpus(), |job| {
+            let pieces = self.place.take(&mut free, job.spec.gpus, Share::asked(&job.spec));
+            decisions.extend(pieces.map(|pieces| start(job, pieces)));
+            decisions
+                .last()
+                .is_some_and(|last| matches!(last, Decision::Start { job: id, .. } if *id == job.spec.job))
+        });
+        decisions
+    }
+
+    fn keep_in_place(&self, world: &ClusterWorld) -> Vec<Decision> {
+        let mut chosen = Vec::new();
+        self.walk(world, world.empty().gpus(), |job| {
+            chosen.push(job.spec.job);
+            true
+        });
+        let stays: BTreeSet<JobId> = chosen.iter().copied().collect();
+        let mut free = world.free();
+        let mut decisions = Vec::new();
+        for job in world.running().filter(|job| !stays.contains(&job.spec.job)) {
+            decisions.push(Decision::Stop { job: job.spec.job });
+            free.give(job.grant().expect("a running job holds a grant"));
+        }
+        for job in chosen.iter().map(|id| world.known(*id)).filter(|job| job.waits()) {
+            let pieces = self.place.take(&mut free, job.spec.gpus, Share::asked(&job.spec));
+            decisions.extend(pieces.map(|pieces| start(job, pieces)));
+        }
+        decisions
+    }
+
+    fn repack(&self, world: &ClusterWorld) -> Vec<Decision> {
+        let mut free: Free = world.empty();
+        let mut placed = Vec::new();
+        self.walk(world, free.gpus(), |job| {
+            let pieces = self.place.take(&mut free, job.spec.gpus, Share::asked(&job.spec));
+            placed.extend(pieces.map(|pieces| (job.spec.job, Grant::whole(pieces))));
+            placed.last().is_some_and(|(id, _)| *id == job.spec.job)
+        });
+        reach(world, placed, None)
+    }
+}
+
+/// The decisions that lead from what runs to `wanted`: stops, then all changes at once, then starts in order.
+pub(super) fn reach(world: &ClusterWorld, wanted: Vec<(JobId, Grant)>, lease: Option<Time>) -> Vec<Decision> {
+    let stays: BTreeSet<JobId> = wanted.iter().map(|(id, _)| *id).collect();
+    let gone = world.running().map(|job| job.spec.job).filter(|id| !stays.contains(id));
+    let mut decisions: Vec<Decision> = gone.map(|job| Decision::Stop { job }).collect();
+    let (mut changes, mut starts) = (Vec::new(), Vec::new());
+    for (job, grant) in wanted {
+        match world.known(job).grant() {
+            None => starts.push(Decision::Start { job, grant, lease }),
+            Some(held) if *held != grant => changes.push(Regrant { job, grant }),
+            Some(_) => {}
+        }
+    }
+    if !changes.is_empty() {
+        decisions.push(Decision::Regrant { changes });
+    }
+    decisions.append(&mut starts);
+    decisions
+}
+
+fn start(job: &Job, pieces: Vec<crate::cluster::Piece>) -> Decision {
+    Decision::Start { job: job.spec.job, grant: Grant::whole(pieces), lease: None }
+}
+
+/// Whether jobs of this gang differ in nothing but GPUs, so that one's failure to fit speaks for all.
+const fn uniform(spec: &crate::cluster::JobSpec) -> bool {
+    spec.cpu_milli == 0 && spec.memory.0 == 0
+}
+
+impl Policy<ClusterWorld> for Ordered {
+    fn name(&self) -> &'static str {
+        match (self.order, self.preempt) {
+            (Order::Arrival, _) => "fifo",
+            (Order::Remaining, Preempt::Never) => "sjf",
+            (Order::Remaining, _) => "srtf",
+            (Order::RemainingService, _) => "srsf",
+        }
+    }
+
+    fn decide(&mut self, _now: Time, world: &ClusterWorld) -> Vec<Decision> {
+        self.sort(world);
+        match self.preempt {
+            Preempt::Never => self.start_waiting(world),
+            Preempt::InPlace => self.keep_in_place(world),
+            Preempt::Repack => self.repack(world),
+        }
+    }
+
+    fn wake(&self, _now: Time) -> Option<Time> {
+        None
+    }
+}

@@ -1,0 +1,218 @@
+//! Synergy (OSDI'22): CPUs and memory are shared out by need beside a fixed number of GPUs, anew in each round.
+//!
+//! Proportional gives each GPU its even part. Greedy gives each job what it asks for and passes over those that do not
+//! fit. Tune gives what is asked for, else the even part, and if need be takes back what others hold beyond theirs: so
+//! every job that the GPUs suffice for runs, and none gets less than its even part.
+
+use super::ordered::reach;
+use super::{Order, Place, Share};
+use crate::Policy;
+use crate::cluster::{ClusterWorld, Decision, Free, FreeNode, Grant, Job, JobId, Piece};
+use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
+use vocab::{Bytes, Span, Time};
+
+/// How CPUs and memory are shared out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Tune {
+    /// Evenly, by GPUs.
+    Proportional,
+    /// By need; who does not fit is passed over.
+    Greedy,
+    /// By need, and never less than evenly.
+    Tune,
+}
+
+/// CPUs and memory beside fixed GPUs, in rounds.
+#[derive(Clone, Debug)]
+pub struct Synergy {
+    order: Order,
+    tune: Tune,
+    round: Span,
+    busy: bool,
+}
+
+/// A round's plan while it is made.
+struct Draft<'w> {
+    world: &'w ClusterWorld,
+    even: Share,
+    free: Free,
+    rows: Vec<Row>,
+    /// Rows on each node of `free`, in the order of their latest sorting.
+    on_node: Vec<Vec<usize>>,
+}
+
+struct Row {
+    job: JobId,
+    pieces: Vec<Piece>,
+}
+
+impl Synergy {
+    /// Rounds of length `round`, first come first served.
+    #[must_use]
+    pub const fn new(order: Order, tune: Tune, round: Span) -> Self {
+        Self { order, tune, round, busy: false }
+    }
+}
+
+impl Policy<ClusterWorld> for Synergy {
+    fn name(&self) -> &'static str {
+        match self.tune {
+            Tune::Proportional => "synergy-proportional",
+            Tune::Greedy => "synergy-greedy",
+            Tune::Tune => "synergy-tune",
+        }
+    }
+
+    fn decide(&mut self, _now: Time, world: &ClusterWorld) -> Vec<Decision> {
+        let mut queue: Vec<&Job> = world.running().chain(world.waiting()).collect();
+        self.busy = !queue.is_empty();
+        queue.sort_by_key(|job| (self.order.key(job), job.spec.job));
+        let Some(mut draft) = Draft::new(world) else { return Vec::new() };
+        let mut room = draft.free.gpus();
+        for job in queue {
+            if room == 0 {
+                break;
+            }
+            if job.spec.gpus <= room && draft.add(job, self.tune) {
+                room -= job.spec.gpus;
+            }
+        }
+        let wanted = draft.rows.into_iter().map(|row| (row.job, Grant::whole(row.pieces))).collect();
+        reach(world, wanted, None)
+    }
+
+    fn wake(&self, now: Time) -> Option<Time> {
+        self.busy.then(|| now + self.round)
+    }
+}
+
+impl<'w> Draft<'w> {
+    /// An empty plan; nothing when there is no node.
+    fn new(world: &'w ClusterWorld) -> Option<Self> {
+        let free = world.empty();
+        let part = |node: &FreeNode| {
+            let gpus = u64::from(node.size.max(1));
+            (node.cpu_milli / gpus, node.memory.0 / gpus)
+        };
+        let even = Share {
+            cpu_milli: free.nodes.iter().map(|node| part(node).0).min()?,
+            memory: Bytes(free.nodes.iter().map(|node| part(node).1).min()?),
+        };
+        let on_node = vec![Vec::new(); free.nodes.len()];
+        Some(Self { world, even, free, rows: Vec::new(), on_node })
+    }
+
+    /// Finds room for `job`; false when there is none.
+    fn add(&mut self, job: &Job, tune: Tune) -> bool {
+        let gpus = job.spec.gpus;
+        let asked = Share::asked(&job.spec);
+        let pieces = match tune {
+            Tune::Proportional => Place::Anywhere.take(&mut self.free, gpus, self.even),
+            Tune::Greedy => Place::Anywhere.take(&mut self.free, gpus, asked),
+            Tune::Tune => {
+                let modest = self.modest(asked);
+                Place::Anywhere
+                    .take(&mut self.free, gpus, asked)
+                    .or_else(|| Place::Anywhere.take(&mut self.free, gpus, modest))
+                    .or_else(|| {
+                        self.make_room(gpus, modest);
+                        Place::Anywhere.take(&mut self.free, gpus, modest)
+                    })
+            }
+        };
+        let Some(pieces) = pieces else { return false };
+        for piece in &pieces {
+            let at = self.place_of(piece);
+            self.on_node[at].push(self.rows.len());
+        }
+        self.rows.push(Row { job: job.spec.job, pieces });
+        true
+    }
+
+    fn place_of(&self, piece: &Piece) -> usize {
+        let at = self.free.nodes.binary_search_by_key(&piece.node, |node| node.node);
+        at.expect("a plan is made of the nodes it began with")
+    }
+
+    /// A share without what is beyond the even one.
+    fn modest(&self, share: Share) -> Share {
+        Share {
+            cpu_milli: share.cpu_milli.min(self.even.cpu_milli),
+            memory: share.memory.min(self.even.memory),
+        }
+    }
+
+    /// Nodes that would take `gpus` GPUs, chosen by GPUs alone, and how many each.
+    fn targets(&self, gpus: u32) -> Vec<(usize, u32)> {
+        let free = |at: usize| self.free.nodes[at].gpus.count();
+        let nodes = 0..self.free.nodes.len();
+        if gpus > 1
+            && let Some(at) = nodes.clone().find(|at| free(*at) >= gpus)
+        {
+            return vec![(at, gpus)];
+        }
+        let mut tightest: Vec<usize> = nodes.filter(|at| free(*at) > 0).collect();
+        tightest.sort_by_key(|at| (free(*at), *at));
+        let mut left = gpus;
+        let take = |at: usize| {
+            let here = free(at).min(left);
+            left -= here;
+            (at, here)
+        };
+        tightest.into_iter().map(take).filter(|(_, here)| *here > 0).collect()
+    }
+
+    /// Takes back what jobs on the target nodes hold beyond their even part, the fattest first, until enough is free.
+    fn make_room(&mut self, gpus: u32, share: Share) {
+        for (at, here) in self.targets(gpus) {
+            let count = u64::from(here);
+            let node = &self.free.nodes[at];
+            let mut cpu = (share.cpu_milli * count).saturating_sub(node.cpu_milli);
+            let mut memory = (share.memory.0 * count).saturating_sub(node.memory.0);
+            if cpu == 0 && memory == 0 {
+                continue;
+            }
+            let mut order = std::mem::take(&mut self.on_node[at]);
+            order.sort_by_key(|row| {
+                let pieces = &self.rows[*row].pieces;
+                let gpus = pieces.iter().map(|piece| u64::from(piece.gpus.count())).sum::<u64>();
+                let cpus = pieces.iter().map(|piece| piece.cpu_milli).sum::<u64>();
+                let memory = pieces.iter().map(|piece| piece.memory.0).sum::<u64>();
+                (pieces.len(), Reverse(cpus / gpus), Reverse(memory / gpus))
+            });
+            for row in &order {
+                let (cpu_back, memory_back) = self.reduce(*row, at);
+                cpu = cpu.saturating_sub(cpu_back);
+                memory = memory.saturating_sub(memory_back);
+                if cpu == 0 && memory == 0 {
+                    break;
+                }
+            }
+            self.on_node[at] = order;
+        }
+    }
+
+    /// Takes from a row, on all its nodes, what it holds beyond its even part; how much that was on node `at`.
+    fn reduce(&mut self, row: usize, at: usize) -> (u64, u64) {
+        let modest = self.modest(Share::asked(&self.world.known(self.rows[row].job).spec));
+        let mut back = (0, 0);
+        let mut pieces = std::mem::take(&mut self.rows[row].pieces);
+        for piece in &mut pieces {
+            let count = u64::from(piece.gpus.count());
+            let cpu = piece.cpu_milli - modest.cpu_milli * count;
+            let memory = piece.memory.0 - modest.memory.0 * count;
+            let place = self.place_of(piece);
+            if place == at {
+                back = (cpu, memory);
+            }
+            piece.cpu_milli -= cpu;
+            piece.memory.0 -= memory;
+            self.free.nodes[place].cpu_milli += cpu;
+            self.free.nodes[place].memory.0 += memory;
+        }
+        self.rows[row].pieces = pieces;
+        back
+    }
+}

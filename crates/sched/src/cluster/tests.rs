@@ -1,0 +1,187 @@
+//! The world under a random policy, the pair theorem against brute force, Synergy's promise.
+
+use super::pair::{Member, queued, shared};
+use super::policy::{Choice, Order, Random, Synergy, Tune};
+use super::*;
+use crate::{Policy, World, journal, turn};
+use proptest::prelude::*;
+use vocab::{Bytes, ModelId, Span, Time};
+
+fn node(id: u32, gpus: u8) -> Event {
+    let spec = NodeSpec {
+        node: NodeId(id),
+        gpus,
+        slots: 2,
+        cpu_milli: u64::from(gpus) * 3_000,
+        memory: Bytes(u64::from(gpus) * 60),
+        gpu_memory: Bytes(100),
+    };
+    Event::NodeAdded { spec }
+}
+
+fn job(id: u32, gpus: u32, cpu_milli: u64, memory: u64) -> Event {
+    let gpu = GpuNeed { fixed: Bytes(10), per_row: Bytes(2), rows: 32, step_fixed_milli: 100 };
+    let spec = JobSpec {
+        job: JobId(id),
+        model: ModelId(id % 3),
+        arrival: Time::ZERO,
+        gpus,
+        solo: Span::from_ns(1_000 + u64::from(id)),
+        cpu_milli: cpu_milli * u64::from(gpus),
+        memory: Bytes(memory * u64::from(gpus)),
+        gpu,
+    };
+    Event::JobArrived { spec }
+}
+
+fn fact() -> impl Strategy<Value = Event> {
+    let id = 0u32..12;
+    prop_oneof![
+        3 => (id.clone(), 1u32..12, 0u64..9_000, 0u64..150).prop_map(|(id, g, c, m)| job(id, g, c, m)),
+        1 => id.clone().prop_map(|id| Event::JobFinished { job: JobId(id) }),
+        1 => id.clone().prop_map(|id| Event::JobFailed { job: JobId(id) }),
+        1 => id.clone().prop_map(|id| Event::JobCancelled { job: JobId(id) }),
+        1 => (id, 0u64..900).prop_map(|(id, left)| {
+            Event::JobProgressed { job: JobId(id), left: Span::from_ns(left) }
+        }),
+        1 => (0u32..4).prop_map(|id| Event::NodeLost { node: NodeId(id) }),
+        2 => (0u32..4, 1u8..9).prop_map(|(id, gpus)| node(id, gpus)),
+        1 => (0u32..3, 0u32..3, 1_000u32..3_000).prop_map(|(model, beside, slowdown_milli)| {
+            Event::PairMeasured { model: ModelId(model), beside: ModelId(beside), slowdown_milli }
+        }),
+    ]
+}
+
+fn policies() -> Vec<(bool, Box<dyn Policy<ClusterWorld>>)> {
+    let mut all: Vec<(bool, Box<dyn Policy<ClusterWorld>>)> = vec![(false, Box::new(Random::new(7)))];
+    for name in Choice::NAMES {
+        all.push((true, Choice::named(name).expect("a listed name is known").build()));
+    }
+    all
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// The invariants hold whatever happens and whatever is decided, and real policies decide nothing impossible.
+    #[test]
+    fn the_world_keeps_its_books(turns in prop::collection::vec(prop::collection::vec(fact(), 0..6), 1..25)) {
+        for (correct, mut policy) in policies() {
+            let mut world = ClusterWorld::new();
+            let mut journal = journal::Writer::new(Vec::new(), &()).unwrap();
+            let mut now = Time::ZERO;
+            for events in &turns {
+                now += Span::from_ns(7);
+                let taken = turn(&mut world, &mut *policy, now, events);
+                world.check();
+                prop_assert!(!correct || taken.refused.is_empty(), "{}: {:?}", policy.name(), taken.refused);
+                journal.append(now, events, &taken.accepted).unwrap();
+            }
+            prop_assert!(!journal.into_inner().is_empty());
+        }
+    }
+
+    /// Joining at no moment in between is better than at once or never, and the two costs are those of a simulation.
+    #[test]
+    fn the_pair_theorem_holds(a in 1u64..2_000, b in 1u64..2_000, xa in 1_000u64..4_000, xb in 1_000u64..4_000) {
+        let new = Member { left: Span::from_ns(a), slowdown_milli: xa };
+        let run = Member { left: Span::from_ns(b), slowdown_milli: xb };
+        let (now, later) = (shared(new, run) as f64 / 1e3, queued(new, run) as f64 / 1e3);
+        let at = |wait: f64| brute(wait, a as f64, b as f64, xa as f64 / 1e3, xb as f64 / 1e3);
+        prop_assert!((now - at(0.0)).abs() < 0.01 && (later - at(b as f64)).abs() < 0.01);
+        for step in 0..=50u32 {
+            let between = at(b as f64 * f64::from(step) / 50.0);
+            prop_assert!(between + 0.01 >= now.min(later), "{between} < {now}, {later} at step {step}");
+        }
+    }
+
+    /// Tune runs every job that the GPUs suffice for, each with its even part or all it asked for.
+    #[test]
+    fn tune_is_never_below_proportional(wants in prop::collection::vec((1u32..5, 0u64..13_000, 0u64..250), 1..20)) {
+        let mut events = vec![node(0, 8), node(1, 8), node(2, 8)];
+        for (id, (gpus, cpu, memory)) in (0u32..).zip(&wants) {
+            events.push(job(id, *gpus, *cpu, *memory));
+        }
+        let mut world = ClusterWorld::new();
+        let mut policy = Synergy::new(Order::Arrival, Tune::Tune, Span::from_ns(300));
+        turn(&mut world, &mut policy, Time::ZERO, &events);
+        world.check();
+        let mut room = 24;
+        for job in (0..wants.len()).map(|id| world.known(JobId(u32::try_from(id).unwrap()))) {
+            let gpus = job.spec.gpus;
+            if gpus > room {
+                continue;
+            }
+            room -= gpus;
+            let grant = job.grant();
+            prop_assert!(grant.is_some(), "{} waits though GPUs suffice", job.spec.job);
+            let grant = grant.unwrap();
+            let even = 3_000 * u64::from(gpus);
+            prop_assert!(grant.cpu_milli() >= job.spec.cpu_milli.min(even));
+            prop_assert!(grant.memory().0 >= job.spec.memory.0.min(60 * u64::from(gpus)));
+        }
+    }
+}
+
+/// Sum of both completion times when the newcomer joins after `wait`, by following the two clocks.
+fn brute(wait: f64, mut a: f64, mut b: f64, xa: f64, xb: f64) -> f64 {
+    b -= wait;
+    if a * xa <= b * xb {
+        let end = wait + a * xa;
+        b -= a * xa / xb;
+        end + end + b
+    } else {
+        let end = wait + b * xb;
+        a -= b * xb / xa;
+        end + end + a
+    }
+}
+
+#[test]
+fn equal_jobs_share_below_one_and_a_half() {
+    let pays = |slowdown_milli| {
+        let one = Member { left: Span::from_ns(1_000), slowdown_milli };
+        shared(one, one) < queued(one, one)
+    };
+    assert!(pays(1_499) && !pays(1_500));
+    let short = Member { left: Span::from_ns(100), slowdown_milli: 3_000 };
+    let long = Member { left: Span::from_ns(1_000), slowdown_milli: 3_000 };
+    assert!(shared(short, long) < queued(short, long), "a short newcomer gains even at three times slower");
+}
+
+#[test]
+fn a_journal_replays_to_the_same_decisions() {
+    let choice = Choice::named("srtf").unwrap();
+    let mut writer = journal::Writer::new(Vec::new(), &choice).unwrap();
+    let (mut world, mut policy) = (ClusterWorld::new(), choice.build());
+    let mut events = vec![node(0, 4), node(1, 4)];
+    for step in 0..40u32 {
+        let now = Time::from_ns(u64::from(step) * 10);
+        events.push(job(step, 1 + step % 6, 0, 0));
+        if step % 3 == 0 {
+            events.push(Event::JobFinished { job: JobId(step / 2) });
+        }
+        let taken = turn(&mut world, &mut *policy, now, &events);
+        writer.append(now, &events, &taken.accepted).unwrap();
+        events.clear();
+    }
+    let bytes = writer.into_inner();
+    let (mut reader, choice) = journal::Reader::new::<Choice>(&bytes[..]).unwrap();
+    let replay = journal::replay(&mut reader, &mut ClusterWorld::new(), &mut *choice.build()).unwrap();
+    assert!(matches!(replay, journal::Replay::Same { turns: 40, decisions } if decisions > 10), "{replay:?}");
+}
+
+#[test]
+fn a_lease_ends_by_itself_unless_extended() {
+    let mut world = ClusterWorld::new();
+    world.apply(Time::ZERO, &node(0, 2));
+    world.apply(Time::ZERO, &job(0, 1, 0, 0));
+    let piece = Piece { node: NodeId(0), gpus: GpuMask(1), cpu_milli: 0, memory: Bytes(0) };
+    let (id, at) = (JobId(0), Time::from_ns);
+    let start = Decision::Start { job: id, grant: Grant::whole(vec![piece]), lease: Some(at(10)) };
+    world.admit(Time::ZERO, &start).unwrap();
+    world.admit(at(5), &Decision::Extend { job: id, until: at(20) }).unwrap();
+    assert_eq!(world.forced(at(10)), []);
+    assert_eq!(world.wake(), Some(at(20)));
+    assert_eq!(world.forced(at(20)), [Decision::Stop { job: id }]);
+}
