@@ -114,7 +114,7 @@ def check(client, folder, seed, name):
 
 def main():
     url, folder, seed, names = sys.argv[1], pathlib.Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
-    client = http.InferenceServerClient(url, connection_timeout=120, network_timeout=120)
+    client = http.InferenceServerClient(url, connection_timeout=600, network_timeout=600)
     failed = 0
     for name in names:
         try:

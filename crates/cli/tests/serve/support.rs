@@ -13,7 +13,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 /// No wait of a test is longer; a test that waits so long has failed.
-const PATIENCE: Duration = Duration::from_secs(180);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// A folder that goes with the test.
 pub(crate) struct Folder(pub(crate) PathBuf);
