@@ -25,7 +25,25 @@ pub(super) struct Layers {
 
 impl Layers {
     /// The layers of a graph without its inputs (whose time is that of loading data) and outputs that nobody uses.
-    pub(super) fn new(graph: &OperatorGraph) -> Result<Self, PipelineError> {
+    pub(super) fn computing(graph: &OperatorGraph) -> Result<Self, PipelineError> {
+        Self::kept(graph, |name, fed, feeding| {
+            (fed || !name.starts_with("Input")) && (feeding || !name.starts_with("__getitem__"))
+        })
+    }
+
+    /// All layers of a graph. Inputs take no time, for the host loads their data.
+    pub(super) fn all(graph: &OperatorGraph) -> Result<Self, PipelineError> {
+        let mut layers = Self::kept(graph, |_, _, _| true)?;
+        for (layer, ancestors) in layers.layers.iter_mut().zip(&layers.ancestors) {
+            if ancestors.is_empty() && graph.operators()[layer.place].name.starts_with("Input") {
+                layer.milliseconds = [0.0; 2];
+            }
+        }
+        Ok(layers)
+    }
+
+    /// The layers that `keep` wants, told a name, whether the layer is fed, and whether it feeds.
+    fn kept(graph: &OperatorGraph, keep: impl Fn(&str, bool, bool) -> bool) -> Result<Self, PipelineError> {
         let operators = graph.operators();
         let forward: Vec<(usize, usize)> = graph
             .edges()
@@ -36,12 +54,7 @@ impl Layers {
         let fed: BTreeSet<usize> = forward.iter().map(|edge| edge.1).collect();
         let feeding: BTreeSet<usize> = forward.iter().map(|edge| edge.0).collect();
         let mut kept: Vec<usize> = (0..operators.len()).filter(|&place| !operators[place].backward).collect();
-        kept.retain(|&place| {
-            let name = &operators[place].name;
-            let input = name.starts_with("Input") && !fed.contains(&place);
-            let unused = name.starts_with("__getitem__") && !feeding.contains(&place);
-            !input && !unused
-        });
+        kept.retain(|place| keep(&operators[*place].name, fed.contains(place), feeding.contains(place)));
         if kept.is_empty() {
             return Err(PipelineError::Empty);
         }

@@ -1,9 +1,14 @@
 //! Pipelines: consecutive stages of a training graph, each replicated on some machines, nested as the machines are.
 
+mod cuts;
+mod judge;
 mod layers;
+mod optimise;
 mod published;
 mod walk;
 
+pub use judge::{PipelineFault, PipelineVerdict, StageScore, judge_pipeline};
+pub use optimise::plan_pipeline;
 pub use published::{Transfers, plan_published};
 
 use thiserror::Error;
@@ -24,6 +29,9 @@ pub struct Stage {
     pub layers: Vec<usize>,
     /// How often the stage is replicated on each level, innermost first.
     pub replicas: Vec<usize>,
+    /// The number of the stage that encloses it on each level but the innermost, from the second innermost outwards;
+    /// stages are numbered from 0 inside the one that encloses them.
+    pub within: Vec<usize>,
 }
 
 impl Stage {
@@ -43,6 +51,17 @@ pub struct Pipeline {
     pub seconds: f64,
     /// Places where the planner could cut, the end included.
     pub cuts: usize,
+}
+
+/// What is known about a pipeline's value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PipelineReport {
+    /// Seconds from one minibatch to the next, as the judge scores them.
+    pub seconds: f64,
+    /// No pipeline takes less: all computing, spread evenly.
+    pub lower_seconds: f64,
+    /// Whether no pipeline of the model takes less than `seconds`.
+    pub proved: bool,
 }
 
 /// Why there is no pipeline.
@@ -69,6 +88,20 @@ pub enum PipelineError {
     /// There is nothing to cut.
     #[error("the graph has no forward operator but inputs; give layers")]
     Empty,
+    /// No pipeline fits the memory of a device.
+    #[error("no pipeline fits devices of {memory_bytes} bytes; use larger ones or more of them")]
+    Memory {
+        /// What a device has.
+        memory_bytes: u64,
+    },
+    /// The tables would be too large.
+    #[error("{devices} members on one level are too many, at most {limit} are planned")]
+    Machines {
+        /// How many there are.
+        devices: usize,
+        /// How many are planned.
+        limit: usize,
+    },
     /// More places to cut than are searched.
     #[error("the graph can be cut in more than {limit} places; contract branches first")]
     Cuts {

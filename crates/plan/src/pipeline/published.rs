@@ -21,7 +21,8 @@ pub enum Transfers {
     },
 }
 
-/// The pipeline that PipeDream's published optimiser prints for `levels`, innermost first.
+/// The pipeline that PipeDream's published optimiser prints for `levels`, innermost first. Like the program, it drops
+/// inputs and unused outputs; [`plan_pipeline`](super::plan_pipeline) keeps every layer.
 ///
 /// # Errors
 ///
@@ -32,7 +33,7 @@ pub fn plan_published(
     transfers: Transfers,
 ) -> Result<Pipeline, PipelineError> {
     check_levels(levels)?;
-    let layers = Layers::new(graph)?;
+    let layers = Layers::computing(graph)?;
     let states = states(&layers)?;
     let sums = Sums::new(&layers, &states);
     let mut tables: Vec<Table> = Vec::new();
@@ -45,15 +46,15 @@ pub fn plan_published(
     let last = states.len() - 1;
     let seconds = tables.last().map_or(f64::INFINITY, |table| table.value(0, last, table.machines));
     let mut cuts = Vec::new();
-    unfold(&tables, (0, last), &[], &mut cuts);
+    unfold(&tables, (0, last), (&[], &[]), &mut cuts);
     let mut stages = Vec::with_capacity(cuts.len());
     let mut placed: BTreeSet<usize> = BTreeSet::new();
-    for (end, replicas) in cuts {
+    for (end, replicas, within) in cuts {
         let fresh: Vec<usize> = states[end].prefix.difference(&placed).copied().collect();
         placed.extend(&fresh);
         let mut places: Vec<usize> = fresh.into_iter().map(|layer| layers.layers[layer].place).collect();
         places.sort_unstable();
-        stages.push(Stage { layers: places, replicas });
+        stages.push(Stage { layers: places, replicas, within });
     }
     Ok(Pipeline { stages, seconds, cuts: states.len() })
 }
@@ -160,15 +161,17 @@ impl Table {
     }
 }
 
-/// The last state and the replicas of every stage of `from..=to`, level by level from the outermost of `tables`.
+/// The last state, the replicas and the enclosing stages of every stage of `from..=to`, from the outermost of `tables`.
 fn unfold(
     tables: &[Table],
     (from, to): (usize, usize),
-    outer: &[usize],
-    stages: &mut Vec<(usize, Vec<usize>)>,
+    (replicas, within): (&[usize], &[usize]),
+    stages: &mut Vec<(usize, Vec<usize>, Vec<usize>)>,
 ) {
     let Some((table, inner)) = tables.split_last() else {
-        stages.push((to, outer.iter().rev().copied().collect()));
+        // The stage itself is the last of those that enclose it.
+        let within = within.iter().rev().skip(1).copied().collect();
+        stages.push((to, replicas.iter().rev().copied().collect(), within));
         return;
     };
     let mut parts = Vec::new();
@@ -185,8 +188,8 @@ fn unfold(
             }
         }
     }
-    for (from, to, replicas) in parts.into_iter().rev() {
-        let replicas = [outer, &[replicas]].concat();
-        unfold(inner, (from, to), &replicas, stages);
+    for (number, (from, to, count)) in parts.into_iter().rev().enumerate() {
+        let outer = ([replicas, &[count]].concat(), [within, &[number]].concat());
+        unfold(inner, (from, to), (&outer.0, &outer.1), stages);
     }
 }

@@ -7,4 +7,5 @@ mod data;
 mod formats;
 mod limits;
 mod pipeline;
+mod pipeline_brute_force;
 mod reference;

@@ -4,7 +4,7 @@ use crate::data;
 use expect_test::{Expect, expect};
 use plan::OperatorGraph;
 use plan::formats::{Link, read_pipedream};
-use plan::pipeline::{Level, Transfers, plan_published};
+use plan::pipeline::{Level, Transfers, judge_pipeline, plan_pipeline, plan_published};
 
 fn profile(name: &str) -> OperatorGraph {
     let text = data::text(&format!("pipedream/profiles/{name}.graph.txt"));
@@ -82,6 +82,74 @@ fn two_levels_give_the_published_optimisers_digits() {
         Transfers::Ignored,
         &expect![
             "0.0110810 s, 99 cuts: 1x[1, 1] 1x[3, 1] 4x[3, 1] 1x[1, 1] 4x[1, 1] 6x[1, 1] 6x[1, 1] 5x[1, 1] 6x[3, 1] 3x[1, 1]"
+        ],
+    );
+}
+
+fn check_default(name: &str, machines: &[(usize, f64)], memory: Option<u64>, expected: &Expect) {
+    let graph = profile(name);
+    let levels = levels(machines);
+    let text = match plan_pipeline(&graph, &levels, memory) {
+        Ok((plan, report)) => {
+            assert_eq!(judge_pipeline(&graph, &levels, memory, &plan).unwrap().faults, []);
+            let stages: Vec<String> = plan
+                .stages
+                .iter()
+                .map(|stage| format!("{}x{:?}", stage.layers.len(), stage.replicas))
+                .collect();
+            let proof = if report.proved { "proved" } else { "unproved" };
+            format!(
+                "{:.7} s, at least {:.7} s, {proof}: {}",
+                report.seconds,
+                report.lower_seconds,
+                stages.join(" ")
+            )
+        }
+        Err(error) => error.to_string(),
+    };
+    expected.assert_eq(&text);
+}
+
+#[test]
+fn the_default_optimiser_counts_transfers_and_memory() {
+    let net = "image_classification/vgg16";
+    check_default(net, &[(4, 1.25e9)], None, &expect!["0.1681337 s, at least 0.1681337 s, proved: 41x[4]"]);
+    check_default(
+        net,
+        &[(4, 12e9), (4, 1.25e9)],
+        None,
+        &expect!["0.0518433 s, at least 0.0518433 s, proved: 25x[4, 3] 5x[3, 1] 11x[1, 1]"],
+    );
+    check_default(
+        net,
+        &[(4, 1.25e9)],
+        Some(24 << 30),
+        &expect!["0.1681337 s, at least 0.1681337 s, proved: 41x[4]"],
+    );
+    check_default(
+        net,
+        &[(4, 1.25e9)],
+        Some(1 << 30),
+        &expect!["no pipeline fits devices of 1073741824 bytes; use larger ones or more of them"],
+    );
+    check_default(
+        net,
+        &[(4, 1.25e9), (0, 1e9)],
+        None,
+        &expect!["level 1 has no machine or no speed; give both"],
+    );
+    check_default(
+        "image_classification/resnet101",
+        &[(4, 12e9), (4, 1.25e9)],
+        None,
+        &expect!["0.0411042 s, at least 0.0411042 s, proved: 191x[4, 3] 156x[4, 1]"],
+    );
+    check_default(
+        "translation/gnmt",
+        &[(4, 12e9), (4, 1.25e9)],
+        None,
+        &expect![
+            "0.0100663 s, at least 0.0055885 s, unproved: 2x[1, 1] 6x[3, 1] 5x[1, 1] 14x[2, 1] 6x[1, 1] 15x[4, 1]"
         ],
     );
 }

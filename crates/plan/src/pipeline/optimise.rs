@@ -1,0 +1,250 @@
+//! The default pipeline optimiser: PipeDream's tables over cuts, with its faults mended.
+//!
+//! On every level a stage takes the greater of computing and communicating, divided by its replicas. Computing is a
+//! device's time, or what the level below makes of it. Communicating shares one link: what enters and leaves the stage
+//! (each way, outputs and their gradients), and a ring all-reduce of its parameters among replicas. Stages lie between
+//! ideals of all layers, so branches are cut anywhere and sums are exact.
+//!
+//! Memory: a device keeps parameters and activations of every minibatch in flight, and one set of gradients. On inner
+//! levels, where it is not known how many devices follow, all others are taken to follow.
+
+use super::cuts::Cuts;
+use super::judge::judge_pipeline;
+use super::layers::Layers;
+use super::{Level, Pipeline, PipelineError, PipelineReport, Stage, check_levels};
+use crate::operators::OperatorGraph;
+
+/// Members of one level that are planned for.
+const MACHINES_MAX: usize = 64;
+
+/// Seconds that a stage communicates for a minibatch, before its replicas share the minibatches.
+pub(super) fn communication(level: Level, replicas: usize, crossing_bytes: f64, parameter_bytes: f64) -> f64 {
+    let ring = 2.0 * (replicas - 1) as f64 / replicas as f64 * parameter_bytes;
+    (crossing_bytes + ring) / level.bytes_per_second
+}
+
+/// Bytes that a device of a stage keeps while so many minibatches are in flight.
+pub(super) fn resident(in_flight: usize, parameter_bytes: f64, activation_bytes: f64) -> f64 {
+    in_flight as f64 * (parameter_bytes + activation_bytes) + parameter_bytes
+}
+
+/// The pipeline with the least time between minibatches on `levels`, innermost first, of devices with so much memory.
+///
+/// # Errors
+///
+/// Levels without machines or with too many, graphs without layers, sizes or times, and too little memory.
+pub fn plan_pipeline(
+    graph: &OperatorGraph,
+    levels: &[Level],
+    memory_bytes: Option<u64>,
+) -> Result<(Pipeline, PipelineReport), PipelineError> {
+    check_levels(levels)?;
+    if let Some(level) = levels.iter().find(|level| level.machines > MACHINES_MAX) {
+        return Err(PipelineError::Machines { devices: level.machines, limit: MACHINES_MAX });
+    }
+    let layers = Layers::all(graph)?;
+    let cuts = Cuts::new(&layers);
+    let stages = Spans::new(&layers, &cuts);
+    let devices: usize = levels.iter().map(|level| level.machines).product();
+    let memory = memory_bytes.map_or(f64::INFINITY, |bytes| bytes as f64);
+    let mut tables: Vec<Table> = Vec::new();
+    for (number, &level) in levels.iter().enumerate() {
+        let rows = if number + 1 == levels.len() { 1 } else { cuts.len() };
+        let limit = if number == 0 { memory } else { f64::INFINITY };
+        let table =
+            Filling { cuts: &cuts, spans: &stages, below: tables.last(), level, devices, memory: limit }
+                .run(rows);
+        tables.push(table);
+    }
+    let last = cuts.len() - 1;
+    let found = tables.last().is_some_and(|table| table.value(0, last).is_finite());
+    if !found {
+        return Err(PipelineError::Memory { memory_bytes: memory_bytes.unwrap_or(u64::MAX) });
+    }
+    let mut stages = Vec::new();
+    unfold(&tables, (0, last), (&[], &[]), &mut |(from, to), replicas, within| {
+        let between =
+            (0..layers.layers.len()).filter(|&layer| cuts.holds(to, layer) && !cuts.holds(from, layer));
+        let layers = between.map(|layer| layers.layers[layer].place).collect();
+        stages.push(Stage { layers, replicas, within });
+    });
+    let total: f64 = layers.layers.iter().map(|layer| layer.milliseconds.iter().sum::<f64>() / 1e3).sum();
+    let mut pipeline = Pipeline { stages, seconds: 0.0, cuts: cuts.len() };
+    pipeline.seconds = judge_pipeline(graph, levels, memory_bytes, &pipeline)?.seconds;
+    let seconds = pipeline.seconds;
+    let even = (total / devices as f64).min(seconds);
+    // With memory limits, inner levels are judged more strictly than need be.
+    let exact = cuts.complete && (memory_bytes.is_none() || levels.len() == 1);
+    let lower_seconds = if exact { seconds } else { even };
+    Ok((pipeline, PipelineReport { seconds, lower_seconds, proved: exact || even >= seconds }))
+}
+
+/// What the layers between two cuts cost.
+#[derive(Clone, Copy, Default)]
+struct Span {
+    seconds: f64,
+    parameter_bytes: f64,
+    activation_bytes: f64,
+    crossing_bytes: f64,
+}
+
+struct Spans {
+    width: usize,
+    spans: Vec<Span>,
+    /// Cuts inside each cut, ascending.
+    inside: Vec<Vec<usize>>,
+}
+
+impl Spans {
+    fn new(layers: &Layers, cuts: &Cuts) -> Self {
+        let width = cuts.len();
+        let sum = |of: &dyn Fn(usize) -> f64| {
+            let over = |cut| (0..layers.layers.len()).filter(|&layer| cuts.holds(cut, layer)).map(of).sum();
+            (0..width).map(over).collect::<Vec<f64>>()
+        };
+        let seconds = sum(&|layer| layers.layers[layer].milliseconds.iter().sum::<f64>() / 1e3);
+        let parameters = sum(&|layer| layers.layers[layer].parameter_bytes);
+        let activations = sum(&|layer| layers.layers[layer].output_bytes);
+        let mut spans = vec![Span::default(); width * width];
+        let mut inside = vec![Vec::new(); width];
+        for to in 0..width {
+            for from in 0..to {
+                if cuts.inside(from, to) {
+                    inside[to].push(from);
+                    spans[from * width + to] = Span {
+                        seconds: seconds[to] - seconds[from],
+                        parameter_bytes: parameters[to] - parameters[from],
+                        activation_bytes: activations[to] - activations[from],
+                        crossing_bytes: cuts.crossing(layers, from, to),
+                    };
+                }
+            }
+        }
+        Self { width, spans, inside }
+    }
+
+    fn span(&self, from: usize, to: usize) -> Span {
+        self.spans[from * self.width + to]
+    }
+}
+
+/// How the best pipeline of a cell ends: a stage from `cut` on `replicas` machines, after `used` machines before it.
+#[derive(Clone, Copy, Default)]
+struct Choice {
+    cut: usize,
+    replicas: usize,
+    before: usize,
+}
+
+/// Between two cuts, on up to so many machines: the least time between minibatches.
+struct Table {
+    machines: usize,
+    width: usize,
+    cells: Vec<(f64, Choice)>,
+}
+
+impl Table {
+    fn at(&self, from: usize, to: usize, machines: usize) -> usize {
+        (from * self.width + to) * self.machines + machines - 1
+    }
+
+    /// On all machines.
+    fn value(&self, from: usize, to: usize) -> f64 {
+        self.cells[self.at(from, to, self.machines)].0
+    }
+}
+
+struct Filling<'a> {
+    cuts: &'a Cuts,
+    spans: &'a Spans,
+    below: Option<&'a Table>,
+    level: Level,
+    devices: usize,
+    memory: f64,
+}
+
+impl Filling<'_> {
+    fn run(&self, rows: usize) -> Table {
+        let width = self.spans.width;
+        let machines = self.level.machines;
+        let cells = vec![(f64::INFINITY, Choice::default()); rows * width * machines];
+        let mut table = Table { machines, width, cells };
+        for from in 0..rows {
+            for to in from + 1..width {
+                if !self.cuts.inside(from, to) {
+                    continue;
+                }
+                for used in 1..=machines {
+                    let cell = self.cell(&table, from, to, used);
+                    let at = table.at(from, to, used);
+                    table.cells[at] = cell;
+                }
+            }
+        }
+        table
+    }
+
+    fn cell(&self, table: &Table, from: usize, to: usize, used: usize) -> (f64, Choice) {
+        let mut best = (f64::INFINITY, Choice::default());
+        if used > 1 {
+            best = table.cells[table.at(from, to, used - 1)];
+        }
+        let within = self.spans.inside[to].iter().copied().filter(|&cut| cut >= from);
+        for cut in within.filter(|&cut| cut == from || self.cuts.inside(from, cut)) {
+            let most = if cut == from { used } else { used - 1 };
+            for replicas in 1..=most {
+                let before = if cut == from { 0 } else { used - replicas };
+                let value = self.stage(cut, to, replicas, used);
+                let value = match before {
+                    0 => value,
+                    _ => value.max(table.cells[table.at(from, cut, before)].0),
+                };
+                if value < best.0 {
+                    best = (value, Choice { cut, replicas, before });
+                }
+            }
+        }
+        best
+    }
+
+    /// The time of a stage, infinite when it does not fit. So many machines are used up to its end.
+    fn stage(&self, from: usize, to: usize, replicas: usize, used: usize) -> f64 {
+        let span = self.spans.span(from, to);
+        if self.memory.is_finite() {
+            let behind = self.devices - used;
+            let in_flight = (behind + replicas).div_ceil(replicas);
+            if resident(in_flight, span.parameter_bytes, span.activation_bytes) > self.memory {
+                return f64::INFINITY;
+            }
+        }
+        let computing = self.below.map_or(span.seconds, |below| below.value(from, to));
+        let communicating = communication(self.level, replicas, span.crossing_bytes, span.parameter_bytes);
+        computing.max(communicating) / replicas as f64
+    }
+}
+
+/// Hands every stage between two cuts to `emit`, in order, with its replicas and the stages that enclose it.
+fn unfold(
+    tables: &[Table],
+    (from, to): (usize, usize),
+    (replicas, within): (&[usize], &[usize]),
+    emit: &mut dyn FnMut((usize, usize), Vec<usize>, Vec<usize>),
+) {
+    let Some((table, inner)) = tables.split_last() else {
+        // The stage itself is the last of those that enclose it.
+        let within = within.iter().rev().skip(1).copied().collect();
+        emit((from, to), replicas.iter().rev().copied().collect(), within);
+        return;
+    };
+    let mut parts = Vec::new();
+    let (mut end, mut machines) = (to, table.machines);
+    while end != from {
+        let choice = table.cells[table.at(from, end, machines)].1;
+        parts.push((choice.cut, end, choice.replicas));
+        (end, machines) = (choice.cut, choice.before);
+    }
+    for (number, (from, to, count)) in parts.into_iter().rev().enumerate() {
+        let outer = ([replicas, &[count]].concat(), [within, &[number]].concat());
+        unfold(inner, (from, to), (&outer.0, &outer.1), emit);
+    }
+}
