@@ -5,6 +5,7 @@
 //! same scenario and seed give the same journal on every machine.
 
 mod arrivals;
+pub mod cluster;
 mod device;
 mod driver;
 mod scenario;

@@ -1,0 +1,274 @@
+//! The driver on virtual time: fold what happened, take a turn, perform its decisions, step to the next event.
+
+use super::truth::{Truth, slowdown_milli};
+use super::{ClusterOutcome, Completed, Progress, Setup, SetupError, Trace};
+use sched::cluster::policy::Choice;
+use sched::cluster::{ClusterWorld, Decision, Event, Grant, Job, JobId, JobSpec, Refusal};
+use sched::{Policy, turn};
+use std::collections::BTreeMap;
+use vocab::{ModelId, Span, Time};
+
+/// One simulation of a trace under a policy.
+pub struct ClusterSimulation<'t> {
+    trace: &'t Trace,
+    setup: &'t Setup,
+    world: ClusterWorld,
+    policy: Box<dyn Policy<ClusterWorld>>,
+    report: bool,
+    models: Vec<ModelId>,
+    truths: Vec<Truth>,
+    started: Vec<Option<Time>>,
+    /// The next end, as foreseen at the latest turn.
+    foreseen: Option<Time>,
+    /// What each job held last.
+    held: BTreeMap<JobId, Grant>,
+    arrived: usize,
+    outcome: ClusterOutcome,
+    until: Option<JobId>,
+    check: bool,
+}
+
+/// Why a simulation stopped early.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// A job can never run.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+    /// The observer refused a turn, for example because its disk is full.
+    #[error("recording the simulation failed")]
+    Record(#[from] std::io::Error),
+    /// The policy decided something impossible.
+    #[error("policy {policy} decided {decision:?} at {now}: {refusal}")]
+    Refused {
+        /// The policy.
+        policy: &'static str,
+        /// When.
+        now: Time,
+        /// What.
+        decision: Box<Decision>,
+        /// Why not.
+        refusal: Refusal,
+    },
+    /// Jobs wait for ever.
+    #[error("policy {policy} left {waiting} jobs waiting on an idle cluster at {now}")]
+    Stuck {
+        /// The policy.
+        policy: &'static str,
+        /// How many.
+        waiting: usize,
+        /// Since when.
+        now: Time,
+    },
+}
+
+impl<'t> ClusterSimulation<'t> {
+    /// A simulation of `trace` on `setup` under `choice`.
+    ///
+    /// # Errors
+    /// When a job never fits the cluster.
+    pub fn new(trace: &'t Trace, setup: &'t Setup, choice: &Choice) -> Result<Self, SetupError> {
+        setup.check(trace)?;
+        let ids: BTreeMap<&str, ModelId> = trace.models().into_iter().zip((0..).map(ModelId)).collect();
+        let outcome = ClusterOutcome {
+            gpus: setup.nodes.iter().map(|node| u32::from(node.gpus)).sum(),
+            ..ClusterOutcome::default()
+        };
+        Ok(Self {
+            trace,
+            setup,
+            world: ClusterWorld::new(),
+            policy: choice.build(),
+            report: choice.needs_progress(),
+            models: trace.jobs.iter().map(|job| ids[job.model.as_str()]).collect(),
+            truths: trace.jobs.iter().map(Truth::new).collect(),
+            started: vec![None; trace.jobs.len()],
+            foreseen: None,
+            held: BTreeMap::new(),
+            arrived: 0,
+            outcome,
+            until: None,
+            check: false,
+        })
+    }
+
+    /// Asserts the world's invariants after every turn; for tests.
+    #[must_use]
+    pub const fn checked(mut self) -> Self {
+        self.check = true;
+        self
+    }
+
+    /// Stops as soon as this job and all before it have ended, rather than at the end of the trace.
+    #[must_use]
+    pub const fn until(mut self, job: JobId) -> Self {
+        self.until = Some(job);
+        self
+    }
+
+    /// Runs to the end, showing each turn to `observe`.
+    ///
+    /// # Errors
+    /// When the policy decides the impossible or leaves jobs waiting for ever, or `observe` fails.
+    pub fn run(
+        mut self,
+        mut observe: impl FnMut(Time, &[Event], &[Decision]) -> std::io::Result<()>,
+    ) -> Result<ClusterOutcome, ClusterError> {
+        let mut events = self.initial();
+        let mut now = Time::ZERO;
+        loop {
+            self.happen(now, &mut events);
+            let turn = turn(&mut self.world, &mut *self.policy, now, &events);
+            self.outcome.turns += 1;
+            observe(now, &events, &turn.accepted)?;
+            if let Some((decision, refusal)) = turn.refused.into_iter().next() {
+                let (policy, decision) = (self.policy.name(), Box::new(decision));
+                return Err(ClusterError::Refused { policy, now, decision, refusal });
+            }
+            self.perform(now, &turn.accepted);
+            if self.check {
+                self.world.check();
+            }
+            events.clear();
+            if self.done() {
+                return Ok(self.outcome);
+            }
+            now = self.next(now, turn.wake)?;
+        }
+    }
+
+    fn initial(&self) -> Vec<Event> {
+        let node = |spec: &sched::cluster::NodeSpec| Event::NodeAdded { spec: spec.clone() };
+        let pair = |(model, beside, slowdown_milli)| Event::PairMeasured { model, beside, slowdown_milli };
+        self.setup.nodes.iter().map(node).chain(self.setup.pairs.iter().map(pair)).collect()
+    }
+
+    fn round(&self) -> Span {
+        self.setup.round.unwrap_or_default()
+    }
+
+    fn done(&self) -> bool {
+        let all = self.outcome.completed.len() == self.trace.jobs.len();
+        all || self.until.is_some_and(|last| {
+            self.arrived > last.index()
+                && self.world.running().chain(self.world.waiting()).all(|job| job.spec.job > last)
+        })
+    }
+
+    /// Adds what happened since the last turn: progress, ends, arrivals.
+    fn happen(&mut self, now: Time, events: &mut Vec<Event>) {
+        let apart =
+            if self.foreseen == Some(now) { now.ns() / 1_000_000_000 * self.setup.apart_ppb } else { 0 };
+        let by = now + Span::from_ns(apart);
+        for job in self.world.running() {
+            let id = job.spec.job;
+            let truth = &mut self.truths[id.index()];
+            truth.advance(now, self.setup.progress, &self.trace.jobs[id.index()]);
+            if truth.ended(by, self.setup.progress) {
+                events.push(Event::JobFinished { job: id });
+                let service = job.service(now);
+                self.outcome.gpu_time += service;
+                self.outcome.completed.push(Completed {
+                    job: id,
+                    arrival: job.spec.arrival,
+                    started: self.started[id.index()].unwrap_or(now),
+                    ended: now,
+                    starts: job.starts,
+                    gpus: job.spec.gpus,
+                    solo: job.spec.solo,
+                });
+            } else if self.report {
+                events.push(Event::JobProgressed { job: id, left: truth.left });
+            }
+        }
+        while let Some(job) = self.trace.jobs.get(self.arrived).filter(|job| job.arrival <= now) {
+            let model = self.models[self.arrived];
+            let spec = JobSpec {
+                job: JobId(u32::try_from(self.arrived).expect("a trace has fewer than 2^32 jobs")),
+                model,
+                arrival: job.arrival,
+                gpus: job.gpus,
+                solo: job.solo(),
+                cpu_milli: job.cpu_milli,
+                memory: job.memory,
+                gpu: self.setup.need(model),
+            };
+            events.push(Event::JobArrived { spec });
+            self.arrived += 1;
+        }
+    }
+
+    fn perform(&mut self, now: Time, decisions: &[Decision]) {
+        for decision in decisions {
+            match decision {
+                Decision::Start { job, .. } => self.begin(now, *job),
+                Decision::Regrant { changes } => {
+                    for change in changes {
+                        let moved =
+                            self.held.get(&change.job).is_some_and(|old| !old.same_gpus(&change.grant));
+                        // The simulators of others move jobs for nothing.
+                        if moved && self.setup.progress == Progress::RestartAtStart {
+                            self.begin(now, change.job);
+                        } else {
+                            self.hold(change.job);
+                        }
+                    }
+                }
+                Decision::Stop { .. } | Decision::Extend { .. } => {}
+            }
+        }
+        if self.setup.nodes.iter().any(|node| node.slots > 1) && !decisions.is_empty() {
+            self.slow_pairs();
+        }
+    }
+
+    fn begin(&mut self, now: Time, job: JobId) {
+        self.started[job.index()].get_or_insert(now);
+        self.truths[job.index()].begin(now, &self.trace.jobs[job.index()]);
+        self.hold(job);
+    }
+
+    /// Notes what a job holds now.
+    fn hold(&mut self, job: JobId) {
+        if let Some(grant) = self.world.known(job).grant() {
+            let round = self.round();
+            self.truths[job.index()].hold(&self.trace.jobs[job.index()], grant, round);
+            self.held.insert(job, grant.clone());
+        }
+    }
+
+    /// Sets each running job's slowdown from who shares its GPUs.
+    fn slow_pairs(&mut self) {
+        for job in self.world.running() {
+            let mut others: Vec<&Job> = Vec::new();
+            for piece in job.grant().map_or(&[][..], |grant| &grant.pieces) {
+                for gpu in piece.gpus.iter() {
+                    let holders = self.world.holders(piece.node, gpu).iter();
+                    let beside = holders.filter(|other| **other != job.spec.job);
+                    others.extend(beside.map(|other| self.world.known(*other)));
+                }
+            }
+            let slowed = slowdown_milli(job, others.into_iter(), &self.setup.pairs);
+            self.truths[job.spec.job.index()].slowdown_milli = slowed;
+        }
+    }
+
+    /// When the next turn is due.
+    fn next(&mut self, now: Time, wake: Option<Time>) -> Result<Time, ClusterError> {
+        let arrival = self.trace.jobs.get(self.arrived).map(|job| job.arrival);
+        let round = self.round();
+        let mut ends = None;
+        for job in self.world.running() {
+            let due = self.truths[job.spec.job.index()].foresee(now, self.setup.progress, round);
+            ends = Some(ends.map_or(due, |end: Time| end.min(due)));
+        }
+        self.foreseen = ends;
+        let (running, waiting) = self.world.load();
+        if running == 0 && arrival.is_none() && waiting > 0 {
+            return Err(ClusterError::Stuck { policy: self.policy.name(), waiting, now });
+        }
+        let earliest = [arrival, ends, wake].into_iter().flatten().min().expect("something runs or arrives");
+        let earliest = earliest.max(now + Span::from_ns(1));
+        let whole = earliest.ns().checked_next_multiple_of(round.ns().max(1));
+        Ok(Time::from_ns(whole.expect("virtual time stays below 2^64 ns, some 584 years")))
+    }
+}

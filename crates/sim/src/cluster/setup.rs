@@ -1,0 +1,96 @@
+//! A cluster to simulate on, and how the policy is asked.
+
+use super::{Pairs, Progress, Trace};
+use sched::cluster::{GpuNeed, NodeId, NodeSpec};
+use vocab::{Bytes, ModelId, Span};
+
+/// Nodes, truth and timing of a simulation.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The nodes.
+    pub nodes: Vec<NodeSpec>,
+    /// How jobs progress.
+    pub progress: Progress,
+    /// The policy is asked at multiples of this only; else at every event.
+    pub round: Option<Span>,
+    /// Ends this close to the first of them, in billionths of the time, are taken as one; 0 but for Muri's orders by time
+    /// left, whose simulator compares ends so.
+    pub apart_ppb: u64,
+    /// What running side by side costs; the policy is told.
+    pub pairs: Pairs,
+    /// What each model needs on a GPU, by model; models beyond the list need nothing.
+    pub needs: Vec<GpuNeed>,
+}
+
+/// Why a trace cannot be simulated on a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the cluster is too small for {} jobs, the first at line {line}: {first}", .jobs)]
+pub struct SetupError {
+    /// Jobs that never fit.
+    pub jobs: usize,
+    /// The line of the first.
+    pub line: usize,
+    /// What it needs.
+    pub first: String,
+}
+
+impl Setup {
+    /// `nodes` nodes of `gpus` GPUs each, asked at every event, with all CPUs and memory one could want.
+    #[must_use]
+    pub fn uniform(nodes: u32, gpus: u8) -> Self {
+        let node = |node| NodeSpec {
+            node: NodeId(node),
+            gpus,
+            slots: 1,
+            cpu_milli: 1_000_000,
+            memory: Bytes(1 << 50),
+            gpu_memory: Bytes(1 << 40),
+        };
+        Self {
+            nodes: (0..nodes).map(node).collect(),
+            progress: Progress::RestartAtStart,
+            round: None,
+            apart_ppb: 0,
+            pairs: Pairs::default(),
+            needs: Vec::new(),
+        }
+    }
+
+    /// As Muri's simulator runs its traces: 8 nodes of 8 GPUs. Its orders by time left take ends close together as one;
+    /// its LAS does not.
+    #[must_use]
+    pub fn muri(by_time_left: bool) -> Self {
+        let apart_ppb = u64::from(by_time_left);
+        Self { progress: Progress::RestartAtTurn, apart_ppb, ..Self::uniform(8, 8) }
+    }
+
+    /// As Synergy's simulator runs: 16 servers of 8 GPUs, 24 CPUs and 500 GB, in rounds of 300 s.
+    #[must_use]
+    pub fn synergy() -> Self {
+        let mut setup = Self::uniform(16, 8);
+        for node in &mut setup.nodes {
+            (node.cpu_milli, node.memory) = (24_000, Bytes(500_000_000_000));
+        }
+        setup.progress = Progress::WholeIterations;
+        setup.round = Some(Span::from_ms(300_000));
+        setup
+    }
+
+    /// What `model` needs on a GPU.
+    #[must_use]
+    pub fn need(&self, model: ModelId) -> GpuNeed {
+        self.needs.get(model.index()).copied().unwrap_or_default()
+    }
+
+    /// Checks that each job of `trace` fits the empty cluster.
+    ///
+    /// # Errors
+    /// Naming the first that does not.
+    pub fn check(&self, trace: &Trace) -> Result<(), SetupError> {
+        let gpus: u32 = self.nodes.iter().map(|node| u32::from(node.gpus)).sum();
+        let mut large = trace.jobs.iter().filter(|job| job.gpus > gpus).peekable();
+        let Some(first) = large.peek() else { return Ok(()) };
+        let (line, first) = (first.line, format!("{} GPUs at once, of {gpus}", first.gpus));
+        Err(SetupError { jobs: large.count(), line, first })
+    }
+}

@@ -1,0 +1,89 @@
+//! The peers' own numbers on their own traces, and bad traces.
+
+use super::*;
+use sched::cluster::policy::Choice;
+
+fn data(path: &str) -> String {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/cluster/");
+    let path = format!("{root}{path}");
+    std::fs::read_to_string(&path).unwrap_or_else(|error| {
+        panic!("{path}: {error}; public traces are kept in ../shared/data beside the workspace")
+    })
+}
+
+fn peer(trace: &Trace, setup: &Setup, name: &str) -> ClusterOutcome {
+    let choice = Choice::named(name).unwrap();
+    let simulation = ClusterSimulation::new(trace, setup, &choice).unwrap();
+    simulation.run(|_, _, _| Ok(())).unwrap()
+}
+
+/// Count, mean and 99th percentile of completion times and the last end, as Muri's simulator prints them.
+fn muri_line(trace: &str, name: &str) -> String {
+    let trace = trace::muri(&data(trace)).unwrap();
+    let outcome = peer(&trace, &Setup::muri(name != "muri-las"), name);
+    let (mean, p99) = (outcome.mean_completion_s(), outcome.completion_percentile(99).as_secs_f64());
+    let makespan = outcome.makespan().ns() as f64 / 1e9;
+    format!("{} {mean:.6} {makespan:.6} {p99:.6}", outcome.completed.len())
+}
+
+#[test]
+fn muri_trace_3_comes_out_exactly() {
+    assert_eq!(muri_line("muri/trace3.csv", "muri-srtf"), "992 193081.796024 8174135.280030 4538890.607380");
+    assert_eq!(muri_line("muri/trace3.csv", "muri-srsf"), "992 185021.880164 8174135.280030 4189699.176840");
+    assert_eq!(muri_line("muri/trace3.csv", "muri-las"), "992 347213.248119 8174226.280030 4983397.254010");
+}
+
+#[test]
+fn muri_trace_2_comes_out_but_for_microseconds() {
+    // Muri's simulator prints 2665607.375069 and 33128484.196403 for the first: it counts iterations left in binary
+    // fractions, whose rounding adds up to microseconds over its years; integers do not drift.
+    assert_eq!(
+        muri_line("muri/trace2.csv", "muri-srtf"),
+        "5755 2665607.375067 48847005.197635 33128484.196400"
+    );
+    assert_eq!(
+        muri_line("muri/trace2.csv", "muri-srsf"),
+        "5755 2213949.687363 49026465.311070 31241250.835485"
+    );
+    assert_eq!(
+        muri_line("muri/trace2.csv", "muri-las"),
+        "5755 7396368.514037 48117093.307735 37913098.471430"
+    );
+}
+
+/// Every completion time that Synergy's own run recorded, under both ways of sharing CPUs and memory.
+#[test]
+fn synergys_job_stream_comes_out_exactly() {
+    let stream = data("synergy/fifo_9jph_20_70_10_seed42.csv");
+    let trace = trace::synergy(&stream, &data("synergy/profiles.json")).unwrap();
+    let setup = Setup::synergy();
+    for (name, column, mean) in
+        [("synergy-tune", 8, "21.876601 h"), ("synergy-proportional", 10, "81.088601 h")]
+    {
+        let simulation = ClusterSimulation::new(&trace, &setup, &Choice::named(name).unwrap()).unwrap();
+        let outcome = simulation.until(sched::cluster::JobId(4_999)).run(|_, _, _| Ok(())).unwrap();
+        let (mut sum, mut compared) = (0, 0);
+        for line in stream.lines().skip(1) {
+            let cells: Vec<&str> = line.split(',').collect();
+            let Ok(recorded) = cells[column].parse::<u64>() else { continue };
+            let id: u32 = cells[0].parse().unwrap();
+            let job = outcome.completed.iter().find(|job| job.job.0 == id).unwrap();
+            assert_eq!(job.completion().ns(), recorded * 1_000_000_000, "{name}: job {id}");
+            (sum, compared) = (sum + recorded, compared + 1);
+        }
+        assert_eq!(compared, 1_000);
+        assert_eq!(format!("{:.6} h", sum as f64 / 3.6e6), mean);
+    }
+}
+
+#[test]
+fn all_problems_of_a_trace_are_named() {
+    let text = "job_id,num_gpu,submit_time,iterations,model_name,iteration_time\n\
+                0,4,0,10,bert,100\n0,0,-5,10,bert,100\n1,2\n2,1,7,0,bert,nan\n";
+    expect_test::expect![[r#"
+        the trace has 3 problems:
+        line 3: submit_time is "-5", not a number of at least 0
+        line 4: 2 cells, but the header names 6
+        line 5: iteration_time is "nan", not a number of at least 0"#]]
+    .assert_eq(&trace::muri(text).unwrap_err().to_string());
+}

@@ -1,0 +1,158 @@
+//! What really happens to running jobs: how fast they progress, and what a start costs.
+
+use super::TraceJob;
+use sched::cluster::{Grant, Job};
+use std::collections::BTreeMap;
+use vocab::{ModelId, Span, Time};
+
+/// How jobs progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Steadily; each start, move and resumption first costs the job's restart time.
+    RestartAtStart,
+    /// Steadily; the restart time is lost anew after each turn, though ends are foreseen as if it were not. This is what
+    /// Muri's simulator does.
+    RestartAtTurn,
+    /// In whole iterations a round, and jobs end with the round; faster with all the CPUs and memory asked for, at the even
+    /// speed with less. This is what Synergy's simulator does.
+    WholeIterations,
+}
+
+/// What running side by side costs.
+#[derive(Clone, Debug, Default)]
+pub struct Pairs(BTreeMap<(ModelId, ModelId), u32>);
+
+impl Pairs {
+    /// Pairs that are not listed do not slow each other.
+    pub fn insert(&mut self, model: ModelId, beside: ModelId, slowdown_milli: u32) {
+        self.0.insert((model, beside), slowdown_milli);
+    }
+
+    /// Every measured pair, by models.
+    pub fn iter(&self) -> impl Iterator<Item = (ModelId, ModelId, u32)> {
+        self.0.iter().map(|((model, beside), slowdown)| (*model, *beside, *slowdown))
+    }
+
+    pub(super) fn slowdown_milli(&self, model: ModelId, beside: ModelId) -> u64 {
+        u64::from(self.0.get(&(model, beside)).copied().unwrap_or(1_000))
+    }
+}
+
+/// The truth about one job.
+#[derive(Clone, Debug)]
+pub(super) struct Truth {
+    /// Time left, alone on its GPUs.
+    pub(super) left: Span,
+    /// Iterations left, where those are counted.
+    iterations: u64,
+    /// Restart time still to pay.
+    debt: Span,
+    /// How much slower than alone it runs, in thousandths.
+    pub(super) slowdown_milli: u64,
+    /// Iterations a round.
+    pace: u64,
+    /// Until when its progress is counted.
+    since: Time,
+    /// Its end, as foreseen at the latest turn.
+    due: Time,
+}
+
+impl Truth {
+    pub(super) fn new(job: &TraceJob) -> Self {
+        Self {
+            left: job.solo(),
+            iterations: job.iterations,
+            debt: Span::ZERO,
+            slowdown_milli: 1_000,
+            pace: 0,
+            since: job.arrival,
+            due: Time::FOREVER,
+        }
+    }
+
+    /// It starts or moves at `now`.
+    pub(super) fn begin(&mut self, now: Time, job: &TraceJob) {
+        self.since = now;
+        self.debt = job.restart;
+    }
+
+    /// It holds `grant` for rounds of length `round`.
+    pub(super) fn hold(&mut self, job: &TraceJob, grant: &Grant, round: Span) {
+        let asked = grant.cpu_milli() >= job.cpu_milli && grant.memory() >= job.memory;
+        self.pace = whole_iterations(round, job.iteration, if asked { job.speedup_micro } else { 1_000_000 });
+    }
+
+    /// Counts its progress until `now`.
+    pub(super) fn advance(&mut self, now: Time, progress: Progress, job: &TraceJob) {
+        let passed = now.since(self.since);
+        self.since = now;
+        match progress {
+            Progress::WholeIterations => {
+                if passed > Span::ZERO {
+                    self.iterations = self.iterations.saturating_sub(self.pace);
+                    self.left = job.iteration * self.iterations;
+                }
+            }
+            Progress::RestartAtTurn => self.run(passed.saturating_sub(job.restart)),
+            Progress::RestartAtStart => {
+                let paid = self.debt.min(passed);
+                self.debt = self.debt.saturating_sub(paid);
+                self.run(passed.saturating_sub(paid));
+            }
+        }
+    }
+
+    fn run(&mut self, time: Span) {
+        let done = if self.slowdown_milli == 1_000 { time } else { time.scale(1_000, self.slowdown_milli) };
+        self.left = self.left.saturating_sub(done);
+    }
+
+    /// Whether it has ended; it was advanced to `now`.
+    pub(super) fn ended(&self, now: Time, progress: Progress) -> bool {
+        self.left == Span::ZERO || (progress == Progress::RestartAtTurn && now >= self.due)
+    }
+
+    /// When it will end if nothing changes; it was advanced to `now`.
+    pub(super) fn foresee(&mut self, now: Time, progress: Progress, round: Span) -> Time {
+        self.due = match progress {
+            Progress::WholeIterations => {
+                let rounds = self
+                    .iterations
+                    .checked_div(self.pace)
+                    .map_or(u64::MAX, |whole| whole + u64::from(!self.iterations.is_multiple_of(self.pace)));
+                now + round * rounds
+            }
+            Progress::RestartAtTurn => now + self.stretched(),
+            Progress::RestartAtStart => now + self.debt + self.stretched(),
+        };
+        self.due
+    }
+
+    /// Time to its end at the present slowdown, rounded up.
+    fn stretched(&self) -> Span {
+        if self.slowdown_milli == 1_000 {
+            return self.left;
+        }
+        let wide = u128::from(self.left.ns()) * u128::from(self.slowdown_milli);
+        Span::from_ns(u64::try_from(wide.div_ceil(1_000)).unwrap_or(u64::MAX))
+    }
+}
+
+/// How much slower `job` runs on its GPUs than alone there, given who else is on them, in thousandths.
+pub(super) fn slowdown_milli<'w>(job: &Job, others: impl Iterator<Item = &'w Job>, pairs: &Pairs) -> u64 {
+    let accumulate = job.grant().map_or(1, |grant| grant.accumulate);
+    let beside = others.map(|other| pairs.slowdown_milli(job.spec.model, other.spec.model)).max();
+    beside.unwrap_or(1_000) * job.spec.gpu.stretch_milli(accumulate) / 1_000
+}
+
+/// Iterations that fit a round, computed as Synergy's simulator does: at its speeds a round is often exactly a whole
+/// number of iterations, and rounding in binary then decides.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a non-negative quotient, rounded down, far below 2^53"
+)]
+fn whole_iterations(round: Span, iteration: Span, speedup_micro: u64) -> u64 {
+    let faster = iteration.as_secs_f64() / (speedup_micro as f64 / 1e6);
+    (round.as_secs_f64() / faster).floor() as u64
+}
