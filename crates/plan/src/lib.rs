@@ -1,7 +1,7 @@
 //! Planners: where to cut a network and what to place where, each answer with a proved bound.
 //!
-//! A planner is a function from a checked graph to a plan and a report. [`judge()`] scores any plan from scratch and
-//! shares no code with the planners. Nothing here knows a clock, a file or a thread: the caller reads files, limits work
+//! A planner is a function from a checked graph to a plan and a report. [`judge()`] scores any placement from scratch, and
+//! [`pipeline::judge_pipeline`] any pipeline. Nothing here knows a clock, a file or a thread: the caller reads files, limits work
 //! through [`Limits`], and measures time.
 
 mod operators;

@@ -4,9 +4,6 @@ use super::layers::Layers;
 use crate::operators::topological;
 use std::collections::BTreeSet;
 
-/// Cuts that are searched.
-const CUTS_MAX: usize = 800;
-
 /// Cuts by growing size, the first before every layer, the last behind every layer.
 pub(super) struct Cuts {
     cuts: Vec<Vec<u64>>,
@@ -17,10 +14,11 @@ pub(super) struct Cuts {
 }
 
 impl Cuts {
-    pub(super) fn new(layers: &Layers) -> Self {
-        let (cuts, complete) = match ideals(layers) {
+    /// At most `limit` cuts.
+    pub(super) fn new(layers: &Layers, limit: usize) -> Self {
+        let (cuts, complete) = match ideals(layers, limit) {
             Some(cuts) => (cuts, true),
-            None => (beginnings(layers), false),
+            None => (beginnings(layers, limit), false),
         };
         let count = layers.layers.len();
         let live = cuts.iter().map(|cut| {
@@ -58,7 +56,7 @@ impl Cuts {
 }
 
 /// All ideals by size, unless they are too many.
-fn ideals(layers: &Layers) -> Option<Vec<Vec<u64>>> {
+fn ideals(layers: &Layers, limit: usize) -> Option<Vec<Vec<u64>>> {
     let count = layers.layers.len();
     let mut all = Vec::new();
     let mut level = BTreeSet::from([vec![0u64; count.div_ceil(64)]]);
@@ -71,7 +69,7 @@ fn ideals(layers: &Layers) -> Option<Vec<Vec<u64>>> {
             for layer in addable {
                 next.insert(with(ideal, layer));
             }
-            if all.len() + next.len() >= CUTS_MAX {
+            if all.len() + level.len() + next.len() > limit {
                 return None;
             }
         }
@@ -81,14 +79,14 @@ fn ideals(layers: &Layers) -> Option<Vec<Vec<u64>>> {
 }
 
 /// Beginnings of one order of the layers, evenly many layers apart.
-fn beginnings(layers: &Layers) -> Vec<Vec<u64>> {
+fn beginnings(layers: &Layers, limit: usize) -> Vec<Vec<u64>> {
     let count = layers.layers.len();
     let mut edges = Vec::new();
     for (layer, followers) in layers.followers.iter().enumerate() {
         edges.extend(followers.iter().map(|&next| (layer, next)));
     }
     let order = topological(count, &edges).unwrap_or_else(|_| (0..count).collect());
-    let apart = count.div_ceil(CUTS_MAX - 1);
+    let apart = count.div_ceil(limit.saturating_sub(2).max(1));
     let mut at = vec![0u64; count.div_ceil(64)];
     let mut all = vec![at.clone()];
     for (placed, &layer) in (1..).zip(&order) {

@@ -38,7 +38,7 @@ pub enum PipelineFault {
         times: usize,
     },
     /// A stage does not name its replicas and enclosing stages on every level.
-    #[error("stage {stage} does not fit {levels} levels")]
+    #[error("stage {stage} does not name a replica count and an enclosing stage for each of {levels} levels")]
     Levels {
         /// The stage.
         stage: usize,
@@ -149,7 +149,8 @@ impl Scoring<'_> {
                 faults.push(PipelineFault::Placed { id: id(layer), times: stages.len() });
             }
             for &next in &self.layers.followers[layer] {
-                if stages.last() > stage_of[next].first() {
+                let [from, to] = [stages.last(), stage_of[next].first()];
+                if to.is_some() && from > to {
                     faults.push(PipelineFault::Backwards { source_id: id(layer), target_id: id(next) });
                 }
             }

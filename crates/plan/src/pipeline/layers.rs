@@ -4,6 +4,9 @@ use super::PipelineError;
 use crate::operators::{OperatorGraph, adjacency, topological};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Layers that are planned for; what each leads to is kept.
+const LAYERS_MAX: usize = 4_000;
+
 /// One layer.
 pub(super) struct Layer {
     /// Its place in the graph.
@@ -57,6 +60,9 @@ impl Layers {
         kept.retain(|place| keep(&operators[*place].name, fed.contains(place), feeding.contains(place)));
         if kept.is_empty() {
             return Err(PipelineError::Empty);
+        }
+        if kept.len() > LAYERS_MAX {
+            return Err(PipelineError::Layers { found: kept.len(), limit: LAYERS_MAX });
         }
         let mut backward_ms: BTreeMap<Option<i64>, f64> = BTreeMap::new();
         for operator in operators.iter().filter(|operator| operator.backward) {

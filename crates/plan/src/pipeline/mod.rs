@@ -13,6 +13,9 @@ pub use published::{Transfers, plan_published};
 
 use thiserror::Error;
 
+/// Members of one level that are planned for.
+const MACHINES_MAX: usize = 64;
+
 /// Machines of one level of a hierarchy, and how fast they exchange data.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Level {
@@ -88,6 +91,14 @@ pub enum PipelineError {
     /// There is nothing to cut.
     #[error("the graph has no forward operator but inputs; give layers")]
     Empty,
+    /// More layers than are planned for.
+    #[error("the graph has {found} layers, at most {limit} are planned; group them first")]
+    Layers {
+        /// How many there are.
+        found: usize,
+        /// How many are planned.
+        limit: usize,
+    },
     /// No pipeline fits the memory of a device.
     #[error("no pipeline fits devices of {memory_bytes} bytes; use larger ones or more of them")]
     Memory {
@@ -112,9 +123,14 @@ pub enum PipelineError {
 
 fn check_levels(levels: &[Level]) -> Result<(), PipelineError> {
     let usable = |level: &Level| level.machines > 0 && level.bytes_per_second > 0.0;
-    match levels.iter().position(|level| !usable(level)) {
-        Some(level) => Err(PipelineError::Level { level }),
-        None if levels.is_empty() => Err(PipelineError::Level { level: 0 }),
-        None => Ok(()),
+    if let Some(level) = levels.iter().position(|level| !usable(level)) {
+        return Err(PipelineError::Level { level });
+    }
+    match levels.iter().map(|level| level.machines).max() {
+        None => Err(PipelineError::Level { level: 0 }),
+        Some(devices) if devices > MACHINES_MAX => {
+            Err(PipelineError::Machines { devices, limit: MACHINES_MAX })
+        }
+        Some(_) => Ok(()),
     }
 }

@@ -14,8 +14,11 @@ use super::layers::Layers;
 use super::{Level, Pipeline, PipelineError, PipelineReport, Stage, check_levels};
 use crate::operators::OperatorGraph;
 
-/// Members of one level that are planned for.
-const MACHINES_MAX: usize = 64;
+/// Cuts that are searched, however few machines there are.
+const CUTS_MAX: usize = 800;
+
+/// Cells of one table.
+const CELLS_MAX: usize = 1 << 22;
 
 /// Seconds that a stage communicates for a minibatch, before its replicas share the minibatches.
 pub(super) fn communication(level: Level, replicas: usize, crossing_bytes: f64, parameter_bytes: f64) -> f64 {
@@ -39,11 +42,9 @@ pub fn plan_pipeline(
     memory_bytes: Option<u64>,
 ) -> Result<(Pipeline, PipelineReport), PipelineError> {
     check_levels(levels)?;
-    if let Some(level) = levels.iter().find(|level| level.machines > MACHINES_MAX) {
-        return Err(PipelineError::Machines { devices: level.machines, limit: MACHINES_MAX });
-    }
     let layers = Layers::all(graph)?;
-    let cuts = Cuts::new(&layers);
+    let most = levels.iter().map(|level| level.machines).max().unwrap_or(1);
+    let cuts = Cuts::new(&layers, CUTS_MAX.min((CELLS_MAX / most).isqrt()));
     let stages = Spans::new(&layers, &cuts);
     let devices: usize = levels.iter().map(|level| level.machines).product();
     let memory = memory_bytes.map_or(f64::INFINITY, |bytes| bytes as f64);
@@ -51,9 +52,7 @@ pub fn plan_pipeline(
     for (number, &level) in levels.iter().enumerate() {
         let rows = if number + 1 == levels.len() { 1 } else { cuts.len() };
         let limit = if number == 0 { memory } else { f64::INFINITY };
-        let table =
-            Filling { cuts: &cuts, spans: &stages, below: tables.last(), level, devices, memory: limit }
-                .run(rows);
+        let table = Filling { spans: &stages, below: tables.last(), level, devices, memory: limit }.run(rows);
         tables.push(table);
     }
     let last = cuts.len() - 1;
@@ -93,6 +92,8 @@ struct Spans {
     spans: Vec<Span>,
     /// Cuts inside each cut, ascending.
     inside: Vec<Vec<usize>>,
+    /// Whether one cut is inside another.
+    ordered: Vec<bool>,
 }
 
 impl Spans {
@@ -107,10 +108,12 @@ impl Spans {
         let activations = sum(&|layer| layers.layers[layer].output_bytes);
         let mut spans = vec![Span::default(); width * width];
         let mut inside = vec![Vec::new(); width];
+        let mut ordered = vec![false; width * width];
         for to in 0..width {
             for from in 0..to {
                 if cuts.inside(from, to) {
                     inside[to].push(from);
+                    ordered[from * width + to] = true;
                     spans[from * width + to] = Span {
                         seconds: seconds[to] - seconds[from],
                         parameter_bytes: parameters[to] - parameters[from],
@@ -120,7 +123,11 @@ impl Spans {
                 }
             }
         }
-        Self { width, spans, inside }
+        Self { width, spans, inside, ordered }
+    }
+
+    fn inside(&self, inner: usize, outer: usize) -> bool {
+        self.ordered[inner * self.width + outer]
     }
 
     fn span(&self, from: usize, to: usize) -> Span {
@@ -155,7 +162,6 @@ impl Table {
 }
 
 struct Filling<'a> {
-    cuts: &'a Cuts,
     spans: &'a Spans,
     below: Option<&'a Table>,
     level: Level,
@@ -169,13 +175,18 @@ impl Filling<'_> {
         let machines = self.level.machines;
         let cells = vec![(f64::INFINITY, Choice::default()); rows * width * machines];
         let mut table = Table { machines, width, cells };
+        let times = self.times();
+        let mut within = Vec::new();
         for from in 0..rows {
             for to in from + 1..width {
-                if !self.cuts.inside(from, to) {
+                if !self.spans.inside(from, to) {
                     continue;
                 }
+                within.clear();
+                let between = self.spans.inside[to].iter().copied().filter(|&cut| cut >= from);
+                within.extend(between.filter(|&cut| cut == from || self.spans.inside(from, cut)));
                 for used in 1..=machines {
-                    let cell = self.cell(&table, from, to, used);
+                    let cell = self.cell(&table, &times, &within, (from, to, used));
                     let at = table.at(from, to, used);
                     table.cells[at] = cell;
                 }
@@ -184,39 +195,63 @@ impl Filling<'_> {
         table
     }
 
-    fn cell(&self, table: &Table, from: usize, to: usize, used: usize) -> (f64, Choice) {
+    /// The time of the stage between two cuts for each number of replicas.
+    fn times(&self) -> Vec<f64> {
+        let (width, machines) = (self.spans.width, self.level.machines);
+        let mut times = vec![f64::INFINITY; width * width * machines];
+        for to in 0..width {
+            for &from in &self.spans.inside[to] {
+                for replicas in 1..=machines {
+                    times[(from * width + to) * machines + replicas - 1] = self.stage(from, to, replicas);
+                }
+            }
+        }
+        times
+    }
+
+    /// The best of all pipelines that end with a stage from one of the cuts `within`.
+    fn cell(
+        &self,
+        table: &Table,
+        times: &[f64],
+        within: &[usize],
+        (from, to, used): (usize, usize, usize),
+    ) -> (f64, Choice) {
+        let machines = table.machines;
         let mut best = (f64::INFINITY, Choice::default());
         if used > 1 {
             best = table.cells[table.at(from, to, used - 1)];
         }
-        let within = self.spans.inside[to].iter().copied().filter(|&cut| cut >= from);
-        for cut in within.filter(|&cut| cut == from || self.cuts.inside(from, cut)) {
-            let most = if cut == from { used } else { used - 1 };
-            for replicas in 1..=most {
-                let before = if cut == from { 0 } else { used - replicas };
-                let value = self.stage(cut, to, replicas, used);
-                let value = match before {
-                    0 => value,
-                    _ => value.max(table.cells[table.at(from, cut, before)].0),
-                };
-                if value < best.0 {
-                    best = (value, Choice { cut, replicas, before });
+        for &cut in within {
+            let whole = cut == from;
+            let at = (cut * table.width + to) * machines;
+            let before = (from * table.width + cut) * machines;
+            for replicas in 1..=if whole { used } else { used - 1 } {
+                let mut value = times[at + replicas - 1];
+                if !whole {
+                    value = value.max(table.cells[before + used - replicas - 1].0);
+                }
+                if value < best.0 && self.fits(cut, to, replicas, used) {
+                    best = (value, Choice { cut, replicas, before: if whole { 0 } else { used - replicas } });
                 }
             }
         }
         best
     }
 
-    /// The time of a stage, infinite when it does not fit. So many machines are used up to its end.
-    fn stage(&self, from: usize, to: usize, replicas: usize, used: usize) -> f64 {
-        let span = self.spans.span(from, to);
-        if self.memory.is_finite() {
-            let behind = self.devices - used;
-            let in_flight = (behind + replicas).div_ceil(replicas);
-            if resident(in_flight, span.parameter_bytes, span.activation_bytes) > self.memory {
-                return f64::INFINITY;
-            }
+    /// Whether a stage that ends when so many machines are used has the memory for its minibatches in flight.
+    fn fits(&self, from: usize, to: usize, replicas: usize, used: usize) -> bool {
+        if self.memory.is_infinite() {
+            return true;
         }
+        let span = self.spans.span(from, to);
+        let in_flight = (self.devices - used + replicas).div_ceil(replicas);
+        resident(in_flight, span.parameter_bytes, span.activation_bytes) <= self.memory
+    }
+
+    /// The time of a stage that has the memory it needs.
+    fn stage(&self, from: usize, to: usize, replicas: usize) -> f64 {
+        let span = self.spans.span(from, to);
         let computing = self.below.map_or(span.seconds, |below| below.value(from, to));
         let communicating = communication(self.level, replicas, span.crossing_bytes, span.parameter_bytes);
         computing.max(communicating) / replicas as f64

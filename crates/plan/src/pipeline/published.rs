@@ -9,6 +9,9 @@ use super::{Level, Pipeline, PipelineError, Stage, check_levels};
 use crate::operators::OperatorGraph;
 use std::collections::BTreeSet;
 
+/// Cells of one table on an inner level.
+const CELLS_MAX: usize = 1 << 24;
+
 /// What the published program calls an activation compression ratio; 1 counts transfers in full.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Transfers {
@@ -35,6 +38,10 @@ pub fn plan_published(
     check_levels(levels)?;
     let layers = Layers::computing(graph)?;
     let states = states(&layers)?;
+    let most = levels.iter().map(|level| level.machines).max().unwrap_or(1);
+    if levels.len() > 1 && states.len() * states.len() * most > CELLS_MAX {
+        return Err(PipelineError::Cuts { limit: (CELLS_MAX / most).isqrt() });
+    }
     let sums = Sums::new(&layers, &states);
     let mut tables: Vec<Table> = Vec::new();
     for (number, &level) in levels.iter().enumerate() {
@@ -135,22 +142,35 @@ impl Table {
             }
         };
         let last_state = states.len() - 1;
+        // What the last stage of a split costs on each number of machines; it does not depend on where the split starts.
+        let mut endings = vec![f64::INFINITY; states.len() * states.len() * machines];
+        for to in 0..states.len() {
+            for &end in &states[to].earlier {
+                for last in 1..machines {
+                    let stage = (compute(end + 1, to) + exchange(end + 1, to, last)) / last as f64;
+                    let through = if to == last_state { 0.0 } else { moving(to, last) };
+                    endings[(end * states.len() + to) * machines + last - 1] =
+                        stage.max(moving(end, last)).max(through);
+                }
+            }
+        }
         for from in 0..rows {
             for to in from..states.len() {
                 let seconds = compute(from, to);
+                let earlier = &states[to].earlier;
+                let ends = &earlier[earlier.partition_point(|&end| end < from)..];
                 for used in 1..=machines {
                     let whole = (seconds + exchange(from, to, used) / inner as f64) / used as f64;
                     let mut best = (whole, Choice::Whole);
-                    let ends = states[to].earlier.iter().copied().filter(|&end| end >= from && end < to);
-                    for (end, last) in ends.flat_map(|end| (1..used).map(move |last| (end, last))) {
-                        let stage = (compute(end + 1, to) + exchange(end + 1, to, last)) / last as f64;
-                        let mut value = table.value(from, end, used - last).max(stage);
-                        value = value.max(moving(end, last));
-                        if to != last_state {
-                            value = value.max(moving(to, last));
-                        }
-                        if value < best.0 {
-                            best = (value, Choice::Split { end, last });
+                    for &end in ends {
+                        let ending = (end * states.len() + to) * machines;
+                        let start = (from * states.len() + end) * machines;
+                        for last in 1..used {
+                            let value =
+                                table.cells[start + used - last - 1].0.max(endings[ending + last - 1]);
+                            if value < best.0 {
+                                best = (value, Choice::Split { end, last });
+                            }
                         }
                     }
                     table.cells[(from * states.len() + to) * machines + used - 1] = best;

@@ -1,7 +1,10 @@
 //! What is said when nothing fits, and what is answered when a graph is too large to be searched whole.
 
 use expect_test::{Expect, expect};
-use plan::{Communication, Devices, Limits, Operator, OperatorGraph, PlaceError, judge, place};
+use plan::pipeline::{Level, Pipeline, Stage, judge_pipeline, plan_pipeline};
+use plan::{
+    Communication, Devices, Kind, Limits, Operator, OperatorGraph, Part, PlaceError, Placement, judge, place,
+};
 
 /// Operators in a row, a millisecond and so many bytes each.
 fn chain(length: u64, bytes: u64) -> OperatorGraph {
@@ -11,8 +14,8 @@ fn chain(length: u64, bytes: u64) -> OperatorGraph {
         accelerator_ms: Some(1.0),
         cpu_ms: Some(50.0),
         resident_bytes: bytes,
-        parameter_bytes: None,
-        output_bytes: None,
+        parameter_bytes: Some(bytes),
+        output_bytes: Some(bytes),
         transfer_ms: 0.5,
         color: None,
         backward: false,
@@ -99,4 +102,77 @@ fn limits_that_allow_nothing_find_nothing() {
     let none = Limits { pairs_max: 0, ..Limits::default() };
     let outcome = place(&chain(40, 1), devices, Communication::Serial, none);
     assert_eq!(outcome, Err(PlaceError::NoneFound));
+}
+
+fn lines(faults: &[impl ToString]) -> String {
+    let lines: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    lines.join("\n")
+}
+
+#[test]
+fn the_judge_names_every_fault_of_a_placement() {
+    let part = |kind, operators: &[usize]| Part { kind, operators: operators.to_vec() };
+    let parts = vec![
+        part(Kind::Accelerator, &[0, 2]),
+        part(Kind::Accelerator, &[1, 2]),
+        part(Kind::Cpu, &[]),
+        part(Kind::Accelerator, &[9]),
+    ];
+    let devices = Devices { accelerators: 2, cpus: 0, memory_bytes: 15 };
+    let verdict = judge(&chain(4, 10), devices, Communication::Serial, &Placement { parts });
+    expect![[r#"
+        part 2 is empty; leave the device out
+        part 3 names operator place 9, the graph has fewer
+        operator 2 is placed 2 times, not once
+        operator 3 is placed 0 times, not once
+        3 devices of kind Accelerator are used, there are 2
+        1 devices of kind Cpu are used, there are 0
+        part 0 keeps 20 bytes, its accelerator has 15
+        part 1 keeps 20 bytes, its accelerator has 15"#]]
+    .assert_eq(&lines(&verdict.faults));
+
+    let islands =
+        Placement { parts: vec![part(Kind::Accelerator, &[0, 2]), part(Kind::Accelerator, &[1, 3])] };
+    let devices = Devices { memory_bytes: 20, ..devices };
+    let verdict = judge(&chain(4, 10), devices, Communication::Serial, &islands);
+    assert_eq!(verdict.faults, []);
+    assert!(!verdict.acyclic && verdict.parts.iter().all(|part| !part.contiguous));
+}
+
+#[test]
+fn the_judge_names_every_fault_of_a_pipeline() {
+    let graph = chain(4, 10);
+    let levels = [Level { machines: 2, bytes_per_second: 1e3 }];
+    let stage = |layers: &[usize], replicas| Stage {
+        layers: layers.to_vec(),
+        replicas: vec![replicas],
+        within: Vec::new(),
+    };
+    let faults = |stages| {
+        let pipeline = Pipeline { stages, seconds: 0.0, cuts: 0 };
+        lines(&judge_pipeline(&graph, &levels, Some(40), &pipeline).unwrap().faults)
+    };
+    expect![[r#"
+        operator 1 is in 2 stages, not in one
+        operator 1 feeds 2 in an earlier stage
+        operator 3 is in 0 stages, not in one
+        3 members of level 0 are used together, there are 2
+        stage 0 keeps more than its devices have
+        stage 1 keeps more than its devices have"#]]
+    .assert_eq(&faults(vec![stage(&[2], 2), stage(&[1, 0, 1], 1)]));
+    expect![[r#"
+        stage 0 is empty; leave it out
+        stage 1 does not name a replica count and an enclosing stage for each of 1 levels"#]]
+    .assert_eq(&faults(vec![stage(&[], 1), stage(&[0], 0)]));
+}
+
+#[test]
+fn a_pipeline_of_too_many_layers_is_refused() {
+    let levels = [Level { machines: 2, bytes_per_second: 1e3 }];
+    let error = plan_pipeline(&chain(5_000, 1), &levels, None).unwrap_err();
+    expect!["the graph has 5000 layers, at most 4000 are planned; group them first"]
+        .assert_eq(&error.to_string());
+    let many = [Level { machines: 100, bytes_per_second: 1e3 }];
+    let error = plan_pipeline(&chain(5, 1), &many, None).unwrap_err();
+    expect!["100 members on one level are too many, at most 64 are planned"].assert_eq(&error.to_string());
 }
