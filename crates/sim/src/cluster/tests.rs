@@ -2,6 +2,7 @@
 
 use super::*;
 use sched::cluster::policy::Choice;
+use vocab::ModelId;
 
 fn data(path: &str) -> String {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/cluster/");
@@ -86,4 +87,25 @@ fn all_problems_of_a_trace_are_named() {
         line 4: 2 cells, but the header names 6
         line 5: iteration_time is "nan", not a number of at least 0"#]]
     .assert_eq(&trace::muri(text).unwrap_err().to_string());
+}
+
+/// Sharing where the pair gains shortens the mean; the world's books hold throughout.
+#[test]
+fn sharing_pays_where_pairs_slow_little() {
+    let trace = trace::muri(&data("muri/trace3.csv")).unwrap();
+    let mut setup = Setup::uniform(8, 8);
+    setup.nodes.iter_mut().for_each(|node| node.slots = 2);
+    for model in 0..8 {
+        for beside in 0..8 {
+            setup.pairs.insert(ModelId(model), ModelId(beside), 1_200 + 50 * (model + beside));
+        }
+    }
+    let mean = |name: &str| {
+        let simulation = ClusterSimulation::new(&trace, &setup, &Choice::named(name).unwrap()).unwrap();
+        let outcome = simulation.checked().run(|_, _, _| Ok(())).unwrap();
+        assert_eq!(outcome.completed.len(), trace.jobs.len());
+        outcome.mean_completion_s()
+    };
+    let (alone, first, best) = (mean("sjf"), mean("sjf-ffs"), mean("sjf-bsbf"));
+    assert!(best < first && first < alone, "{best} best first, {first} first fit, {alone} without sharing");
 }
