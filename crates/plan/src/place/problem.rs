@@ -144,7 +144,22 @@ impl Problem {
         let total: f64 = self.units.iter().map(least).sum();
         // Sums differ in their last digits with their order.
         let spread = total / (devices.accelerators + devices.cpus) as f64 * (1.0 - 1e-12);
-        heaviest.max(spread)
+        heaviest.max(spread).max(self.exchanged(devices))
+    }
+
+    /// A bound from what a CPU is worth: in the time of the value it does at most so much of the accelerators' work.
+    fn exchanged(&self, devices: Devices) -> f64 {
+        let finite = |unit: &&Unit| unit.accelerator_ms.is_finite() && unit.accelerator_ms > 0.0;
+        let work: f64 = self.units.iter().filter(finite).map(|unit| unit.accelerator_ms).sum();
+        let worth = self
+            .units
+            .iter()
+            .filter(finite)
+            .map(|unit| unit.accelerator_ms / unit.cpu_ms)
+            .fold(0.0, f64::max);
+        let cpus = if devices.cpus == 0 { 0.0 } else { devices.cpus as f64 * worth };
+        let rate = devices.accelerators as f64 + cpus;
+        if rate > 0.0 { work / rate * (1.0 - 1e-12) } else { 0.0 }
     }
 
     /// The placement that a split of the units means.
