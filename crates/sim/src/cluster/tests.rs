@@ -36,8 +36,8 @@ fn muri_trace_3_comes_out_exactly() {
 
 #[test]
 fn muri_trace_2_comes_out_but_for_microseconds() {
-    // Muri's simulator prints 2665607.375069 and 33128484.196403 for the first: it counts iterations left in binary
-    // fractions, whose rounding adds up to microseconds over its years; integers do not drift.
+    // Muri's simulator prints 2665607.375069 and 33128484.196403 for the first: some ends there differ by microseconds,
+    // for a reason not yet found; counting iterations in binary fractions, as it does, does not explain it.
     assert_eq!(
         muri_line("muri/trace2.csv", "muri-srtf"),
         "5755 2665607.375067 48847005.197635 33128484.196400"
