@@ -8,7 +8,8 @@ const EXPERIMENTS: [(&str, &str); 1] = [("spine", "the scheduling core, the simu
 
 pub(crate) fn run(words: &[&str]) -> anyhow::Result<()> {
     let [name, rest @ ..] = words else {
-        let list: Vec<String> = EXPERIMENTS.iter().map(|(name, what)| format!("  {name:<12} {what}")).collect();
+        let list: Vec<String> =
+            EXPERIMENTS.iter().map(|(name, what)| format!("  {name:<12} {what}")).collect();
         bail!("name an experiment:\n{}", list.join("\n"));
     };
     if !EXPERIMENTS.iter().any(|(known, _)| known == name) {
@@ -16,5 +17,10 @@ pub(crate) fn run(words: &[&str]) -> anyhow::Result<()> {
     }
     // The whole workspace is built so that dependencies keep the features they have everywhere else.
     crate::run(cargo().args(["build", "--workspace", "--bins"]))?;
-    crate::run(std::process::Command::new(root().join("target/debug/experiment")).arg(name).args(rest).current_dir(root()))
+    crate::run(
+        std::process::Command::new(root().join("target/debug/experiment"))
+            .arg(name)
+            .args(rest)
+            .current_dir(root()),
+    )
 }

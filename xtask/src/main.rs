@@ -63,7 +63,11 @@ fn cargo() -> Command {
 fn run(command: &mut Command) -> anyhow::Result<()> {
     let shown = format!("{:?}", command.get_program()).replace('"', "");
     let arguments: Vec<String> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
-    let line = format!("{} {}", Path::new(&shown).file_name().unwrap_or_default().to_string_lossy(), arguments.join(" "));
+    let line = format!(
+        "{} {}",
+        Path::new(&shown).file_name().unwrap_or_default().to_string_lossy(),
+        arguments.join(" ")
+    );
     say(&format!("$ {line}"));
     let status = command.status().with_context(|| format!("cannot start {line}"))?;
     if !status.success() {

@@ -12,7 +12,8 @@ pub(crate) fn prepare() -> anyhow::Result<PathBuf> {
     let environment = cache().join("python");
     let python = environment.join("bin/python");
     let stamp = environment.join("requirements.txt");
-    let text = std::fs::read_to_string(&wanted).with_context(|| format!("cannot read {}", wanted.display()))?;
+    let text =
+        std::fs::read_to_string(&wanted).with_context(|| format!("cannot read {}", wanted.display()))?;
     if std::fs::read_to_string(&stamp).ok().as_ref() != Some(&text) {
         say("\n== Python packages for the tests, into .cache/python");
         create(&environment)?;

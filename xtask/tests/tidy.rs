@@ -145,6 +145,10 @@ fn nothing_is_tied_to_one_machine_or_left_unfinished() {
     let mut faults = Vec::new();
     for path in files() {
         let Ok(text) = std::fs::read_to_string(root().join(&path)) else { continue };
+        // Prose may name what code must not hold.
+        if path.extension().is_some_and(|extension| extension == "md") {
+            continue;
+        }
         for (number, line) in text.lines().enumerate() {
             if let Some(word) = banned.iter().find(|word| line.contains(**word)) {
                 faults.push(format!("{}:{}: {word}", path.display(), number + 1));
@@ -157,8 +161,10 @@ fn nothing_is_tied_to_one_machine_or_left_unfinished() {
 #[test]
 fn decisions_are_numbered_without_gaps() {
     let folder = root().join("docs/decisions");
-    let mut names: Vec<String> =
-        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<String> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
     names.sort();
     for (place, name) in names.iter().enumerate() {
         assert!(name.starts_with(&format!("{:04}-", place + 1)), "{name} should be number {}", place + 1);

@@ -170,7 +170,10 @@ async fn announce(handle: Handle, address: SocketAddr, strict: bool) -> Option<S
     let ready = models.iter().filter(|model| model.state == ModelState::Ready);
     let names: Vec<&str> = ready.clone().map(|model| model.name.as_str()).collect();
     tracing::info!("ready: {} model(s): {}", names.len(), names.join(", "));
-    if let Some(call) = ready.into_iter().find_map(|model| crate::serve_example::curl(model, address)) {
+    let smallest = ready
+        .filter_map(|model| Some((crate::serve_example::elements(model)?, model)))
+        .min_by_key(|(size, _)| *size);
+    if let Some(call) = smallest.and_then(|(_, model)| crate::serve_example::curl(model, address)) {
         // People paste this; it is data for them, on stderr with the rest of the log.
         tracing::info!("try it:\n{call}");
     }

@@ -10,8 +10,8 @@ const INLINE_MAX: usize = 64;
 /// A curl command that asks `model` for its answer to zeros; `None` when its shapes are open or its types need care.
 pub(crate) fn curl(model: &ModelInfo, address: SocketAddr) -> Option<String> {
     let shapes: Vec<Vec<usize>> = model.inputs.iter().map(shape).collect::<Option<_>>()?;
+    let elements = elements(model)?;
     let url = format!("http://{address}/v2/models/{}/infer", model.name);
-    let elements: usize = shapes.iter().map(|shape| shape.iter().product::<usize>()).sum();
     if elements <= INLINE_MAX {
         let inputs: Vec<serde_json::Value> =
             model.inputs.iter().zip(&shapes).map(|(port, shape)| inline(port, shape)).collect();
@@ -44,6 +44,11 @@ pub(crate) fn curl(model: &ModelInfo, address: SocketAddr) -> Option<String> {
         "  (printf %s '{header}'; head -c {bytes} /dev/zero) |\n    curl -s {url} -H 'Inference-Header-Content-Length: {}' --data-binary @-",
         header.len()
     ))
+}
+
+/// Elements of one row of every input; `None` when a shape is open.
+pub(crate) fn elements(model: &ModelInfo) -> Option<usize> {
+    model.inputs.iter().map(|port| Some(shape(port)?.iter().product::<usize>())).sum()
 }
 
 fn shape(port: &Port) -> Option<Vec<usize>> {

@@ -22,6 +22,7 @@ fn scenario(text: &str) -> Scenario {
         models: Vec::new(),
         loads: Vec::new(),
     };
+    let small = |number: u64| u32::try_from(number).unwrap();
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let words: Vec<&str> = line.split_whitespace().collect();
         let option = |key: &str| {
@@ -41,13 +42,13 @@ fn scenario(text: &str) -> Scenario {
                     batches: batches.collect(),
                     batch_max: None,
                     queue_delay_us: option("delay").unwrap_or(0) * 1_000,
-                    queue_max: option("queue").unwrap_or(0) as u32,
+                    queue_max: small(option("queue").unwrap_or(0)),
                 });
             }
             "at" => scenario.loads.push(Load {
                 model: words[2].into(),
-                class: option("class").unwrap_or(1) as u32,
-                rows: option("rows").unwrap_or(1) as u32,
+                class: small(option("class").unwrap_or(1)),
+                rows: small(option("rows").unwrap_or(1)),
                 timeout_us: option("timeout").map(|ms| ms * 1_000),
                 arrivals: Arrivals::Trace { at_ns: vec![0] },
                 start_ms: words[1].parse().unwrap(),

@@ -1,3 +1,5 @@
+//! Amounts, time, profiles and the generator.
+
 use crate::{BatchProfile, Bytes, Class, Profile, ProfileError, Rng, SegmentProfile, Share, Span, Time};
 
 fn profile(batches: &[(u32, &[u64])]) -> Profile {

@@ -34,8 +34,10 @@ pub(crate) struct Settings {
     low_rows: u32,
     /// Low clients, each asking again when answered.
     low_clients: usize,
-    /// High requests measured under each policy.
+    /// High requests measured alone and under `windows`.
     high_requests: usize,
+    /// High requests measured under the other policies, where each may wait for seconds.
+    rival_requests: usize,
     /// Mean time between high requests, ms; exponential.
     high_gap_ms: u64,
     /// Seconds of arrivals in the comparison of simulator and live run.

@@ -27,7 +27,7 @@ struct Outcome {
 }
 
 pub(super) fn run(folder: &Path, settings: &Settings, bars: &mut Bars) -> anyhow::Result<()> {
-    let alone = measure(settings, "windows", 0)?.high;
+    let alone = measure(settings, "windows", 0, settings.high_requests)?.high;
     bars.note(&format!(
         "{} alone: {}, p99 {}",
         settings.high_model,
@@ -37,7 +37,9 @@ pub(super) fn run(folder: &Path, settings: &Settings, bars: &mut Bars) -> anyhow
     let mut curves = vec![("alone".to_owned(), milliseconds(&alone))];
     let mut rows: Vec<String> = alone.iter().map(|span| format!("alone,{}", span.ns())).collect();
     for name in ["windows", "fifo", "timeslice"] {
-        let Outcome { high, low_runs, longest_segment } = measure(settings, name, settings.low_clients)?;
+        let requests = if name == "windows" { settings.high_requests } else { settings.rival_requests };
+        let Outcome { high, low_runs, longest_segment } =
+            measure(settings, name, settings.low_clients, requests)?;
         let p99 = quantile(&high, 990);
         let allowed = median(&alone) + longest_segment;
         let what = format!("high-class p99 under {name} / (alone + longest segment)");
@@ -66,7 +68,12 @@ fn milliseconds(spans: &[Span]) -> Vec<f64> {
 }
 
 /// High requests at random times beside `low_clients` that keep the partition busy.
-fn measure(settings: &Settings, policy: &str, low_clients: usize) -> anyhow::Result<Outcome> {
+fn measure(
+    settings: &Settings,
+    policy: &str,
+    low_clients: usize,
+    requests: usize,
+) -> anyhow::Result<Outcome> {
     let choice = Choice::named(policy).expect("the policies measured exist");
     let networks = [settings.high_model.as_str(), settings.low_model.as_str()];
     let live = Live::start(&networks, settings.core, settings.low_rows, &choice)?;
@@ -83,7 +90,7 @@ fn measure(settings: &Settings, policy: &str, low_clients: usize) -> anyhow::Res
             })
         };
         let low: Vec<_> = (0..low_clients).map(low).collect();
-        let high = high_requests(settings, &handle);
+        let high = high_requests(settings, &handle, requests);
         stop.store(true, Ordering::Relaxed);
         for thread in low {
             thread.join().map_err(|_| anyhow::anyhow!("a low client panicked"))??;
@@ -95,11 +102,15 @@ fn measure(settings: &Settings, policy: &str, low_clients: usize) -> anyhow::Res
     Ok(Outcome { high, low_runs, longest_segment })
 }
 
-fn high_requests(settings: &Settings, handle: &server::live::Handle) -> anyhow::Result<Vec<Span>> {
+fn high_requests(
+    settings: &Settings,
+    handle: &server::live::Handle,
+    requests: usize,
+) -> anyhow::Result<Vec<Span>> {
     let tokio = waiter()?;
     let mut rng = Rng::new(5);
-    let mut spans = Vec::with_capacity(settings.high_requests);
-    for request in 0..settings.high_requests + 3 {
+    let mut spans = Vec::with_capacity(requests);
+    for request in 0..requests + 3 {
         let gap = settings.high_gap_ms as f64 / 1e3 * rng.exponential();
         std::thread::sleep(Duration::from_secs_f64(gap));
         let span = ask(&tokio, handle, submission(handle, &settings.high_model, 1, HIGH)?)?;

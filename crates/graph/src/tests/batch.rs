@@ -1,3 +1,5 @@
+//! Batch dimensions: symbolic where the file allows, baked with a reason where not.
+
 use super::{Onnx, agrees, difference, operands, run};
 use crate::{Batch, Dim, Sizes, wire_graph};
 use expect_test::{Expect, expect};

@@ -1,3 +1,5 @@
+//! Costs of layers, exact.
+
 use super::{Onnx, agrees};
 use crate::{Cost, Sizes};
 use expect_test::expect;

@@ -1,3 +1,5 @@
+//! External data: every trick that must not open a file.
+
 use super::Onnx;
 use crate::{ImportLimits, Model};
 use expect_test::{Expect, expect};

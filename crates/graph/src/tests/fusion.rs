@@ -1,3 +1,5 @@
+//! Fusion groups, found by structure.
+
 use super::{Onnx, agrees};
 use crate::{Sizes, fusions};
 use expect_test::{Expect, expect};

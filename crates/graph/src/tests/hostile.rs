@@ -1,3 +1,5 @@
+//! Truncated, random and flipped bytes: an answer or an error, never a panic.
+
 use super::Onnx;
 use crate::{ImportLimits, Model};
 use vocab::{Bytes, Rng};

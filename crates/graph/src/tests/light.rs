@@ -1,3 +1,5 @@
+//! The light ONNX topologies: folded and cut, they compute the same.
+
 use super::segment::{check_invariants, run_segments};
 use super::{agrees, difference, operands, run};
 use crate::{Batch, Cost, ImportLimits, Model, SegmentOptions, Segmentation, Sizes, wire_graph};

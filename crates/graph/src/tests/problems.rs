@@ -1,3 +1,5 @@
+//! Every problem of a file is reported at once.
+
 use super::{Onnx, floats};
 use crate::{ImportError, ImportLimits, Model};
 use expect_test::{Expect, expect};

@@ -1,3 +1,5 @@
+//! Rewrites change no result.
+
 use super::{Onnx, agrees, drawn};
 use crate::{Op, Sizes};
 use expect_test::{Expect, expect};

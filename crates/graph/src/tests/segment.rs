@@ -1,3 +1,5 @@
+//! Segments are contiguous, complete, and cut at the same layers for every batch.
+
 use super::{Onnx, operands, run};
 use crate::{
     Graph, Segment, SegmentError, SegmentOptions, Segmentation, Sizes, ValueId, fusions, segment, wire,

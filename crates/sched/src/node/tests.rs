@@ -1,3 +1,5 @@
+//! The node's world, its costs, and what journals tell.
+
 use super::timeline::Timeline;
 use super::*;
 use crate::journal::{JournalError, Reader, Record, Replay, Writer, replay};
