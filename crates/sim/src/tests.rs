@@ -71,10 +71,10 @@ fn check(policy: &str, text: &str, expected: Expect) {
         for event in events {
             match event {
                 Event::RunParked { run, next_segment, .. } => {
-                    writeln!(story, "{ms:>6} {run} parked before segment {next_segment}").unwrap();
+                    writeln!(story, "{ms:<6} {run} parked before segment {next_segment}").unwrap();
                 }
-                Event::RunFinished { run, .. } => writeln!(story, "{ms:>6} {run} finished").unwrap(),
-                Event::RunAbandoned { run } => writeln!(story, "{ms:>6} {run} abandoned").unwrap(),
+                Event::RunFinished { run, .. } => writeln!(story, "{ms:<6} {run} finished").unwrap(),
+                Event::RunAbandoned { run } => writeln!(story, "{ms:<6} {run} abandoned").unwrap(),
                 _ => {}
             }
         }
@@ -90,7 +90,7 @@ fn check(policy: &str, text: &str, expected: Expect) {
                 Act::Reject { request } => format!("reject {request}"),
                 Act::Expire { request } => format!("expire {request}"),
             };
-            writeln!(story, "{ms:>6} {act}, because {}", decision.why).unwrap();
+            writeln!(story, "{ms:<6} {act}, because {}", decision.why).unwrap();
         }
         Ok(())
     });
@@ -109,12 +109,12 @@ fn fifo_takes_the_oldest_and_fills_its_batch() {
          at 2 b
          at 3 a",
         expect![[r#"
-                 0 start run0 of m1 on p0: r0, because it had waited longest
-                 5 run0 finished
-                 5 start run1 of m0 on p0: r1 r3, because it had waited longest
-                25 run1 finished
-                25 start run2 of m1 on p0: r2, because it had waited longest
-                30 run2 finished
+            0      start run0 of m1 on p0: r0, because it had waited longest
+            5      run0 finished
+            5      start run1 of m0 on p0: r1 r3, because it had waited longest
+            25     run1 finished
+            25     start run2 of m1 on p0: r2, because it had waited longest
+            30     run2 finished
         "#]],
     );
 }
@@ -129,16 +129,16 @@ fn edf_takes_the_earliest_deadline_and_lets_the_hopeless_expire() {
          at 2 a timeout=30
          at 3 a timeout=9",
         expect![[r#"
-                 0 start run0 of m0 on p0: r0, because its deadline came first
-                10 run0 finished
-                10 start run1 of m0 on p0: r3, because its deadline came first
-                12 expire r3, because its deadline passed 9.00 ms after its arrival
-                12 abandon run1, because nobody waits for its answers any more
-                20 run1 finished
-                20 start run2 of m0 on p0: r2, because its deadline came first
-                30 run2 finished
-                30 start run3 of m0 on p0: r1, because its deadline came first
-                40 run3 finished
+            0      start run0 of m0 on p0: r0, because its deadline came first
+            10     run0 finished
+            10     start run1 of m0 on p0: r3, because its deadline came first
+            12     expire r3, because its deadline passed 9.00 ms after its arrival
+            12     abandon run1, because nobody waits for its answers any more
+            20     run1 finished
+            20     start run2 of m0 on p0: r2, because its deadline came first
+            30     run2 finished
+            30     start run3 of m0 on p0: r1, because its deadline came first
+            40     run3 finished
         "#]],
     );
 }
@@ -152,14 +152,14 @@ fn timeslice_rotates_between_models_at_segment_edges() {
          at 0 a
          at 1 b",
         expect![[r#"
-                 0 start run0 of m0 on p0: r0, because it was its model's turn
-                10 park run0, because its model used its slice of 10.00 ms and others wait
-                12 run0 parked before segment 2
-                12 start run1 of m1 on p0: r1, because it was its model's turn
-                22 park run1, because its model used its slice of 10.00 ms and others wait
-                24 run1 finished
-                24 resume run0, because it was its model's turn
-                30 run0 finished
+            0      start run0 of m0 on p0: r0, because it was its model's turn
+            10     park run0, because its model used its slice of 10.00 ms and others wait
+            12     run0 parked before segment 2
+            12     start run1 of m1 on p0: r1, because it was its model's turn
+            22     park run1, because its model used its slice of 10.00 ms and others wait
+            24     run1 finished
+            24     resume run0, because it was its model's turn
+            30     run0 finished
         "#]],
     );
 }
@@ -175,14 +175,14 @@ fn windows_rejects_at_once_what_cannot_be_answered_in_time() {
          at 3 a timeout=9
          at 4 a timeout=60",
         expect![[r#"
-                 0 start run0 of m0 on p0: r0, because it was the most urgent work (class 1 after ageing)
-                 2 reject r2, because its answer needs 28.00 ms with the work ahead of it, its deadline leaves 25.00 ms
-                 3 reject r3, because its answer needs 10.00 ms with the work ahead of it, its deadline leaves 9.00 ms
-                10 run0 finished
-                10 start run1 of m0 on p0: r1, because it was the most urgent work (class 1 after ageing)
-                20 run1 finished
-                20 start run2 of m0 on p0: r4, because it was the most urgent work (class 1 after ageing)
-                30 run2 finished
+            0      start run0 of m0 on p0: r0, because it was the most urgent work (class 1 after ageing)
+            2      reject r2, because its answer needs 28.00 ms with the work ahead of it, its deadline leaves 25.00 ms
+            3      reject r3, because its answer needs 10.00 ms with the work ahead of it, its deadline leaves 9.00 ms
+            10     run0 finished
+            10     start run1 of m0 on p0: r1, because it was the most urgent work (class 1 after ageing)
+            20     run1 finished
+            20     start run2 of m0 on p0: r4, because it was the most urgent work (class 1 after ageing)
+            30     run2 finished
         "#]],
     );
 }
@@ -197,15 +197,15 @@ fn windows_parks_a_loose_class_at_its_edge_and_resumes_it() {
          at 4 fast class=1
          at 11 fast class=2",
         expect![[r#"
-                 0 start run0 of m0 on p0: r0, because it was the most urgent work (class 3 after ageing)
-                 4 park run0, because r1 of class 1 waits
-                10 run0 parked before segment 1
-                10 start run1 of m1 on p0: r1, because it was the most urgent work (class 1 after ageing)
-                12 run1 finished
-                12 start run2 of m1 on p0: r2, because it was the most urgent work (class 2 after ageing)
-                14 run2 finished
-                14 resume run0, because it was the most urgent work (class 3 after ageing)
-                34 run0 finished
+            0      start run0 of m0 on p0: r0, because it was the most urgent work (class 3 after ageing)
+            4      park run0, because r1 of class 1 waits
+            10     run0 parked before segment 1
+            10     start run1 of m1 on p0: r1, because it was the most urgent work (class 1 after ageing)
+            12     run1 finished
+            12     start run2 of m1 on p0: r2, because it was the most urgent work (class 2 after ageing)
+            14     run2 finished
+            14     resume run0, because it was the most urgent work (class 3 after ageing)
+            34     run0 finished
         "#]],
     );
 }
@@ -221,12 +221,12 @@ fn windows_keeps_a_batch_within_its_heads_deadline() {
          at 3 a timeout=80
          at 4 a timeout=80",
         expect![[r#"
-                 0 start run0 of m0 on p0: r0, because it was the most urgent work (class 1 after ageing)
-                10 run0 finished
-                10 start run1 of m0 on p0: r1 r2, because it was the most urgent work (class 1 after ageing)
-                24 run1 finished
-                24 start run2 of m0 on p0: r3 r4, because it was the most urgent work (class 1 after ageing)
-                38 run2 finished
+            0      start run0 of m0 on p0: r0, because it was the most urgent work (class 1 after ageing)
+            10     run0 finished
+            10     start run1 of m0 on p0: r1 r2, because it was the most urgent work (class 1 after ageing)
+            24     run1 finished
+            24     start run2 of m0 on p0: r3 r4, because it was the most urgent work (class 1 after ageing)
+            38     run2 finished
         "#]],
     );
 }
@@ -240,10 +240,10 @@ fn windows_waits_for_a_fuller_batch_no_longer_than_allowed() {
          at 3 a
          at 20 a",
         expect![[r#"
-                 3 start run0 of m0 on p0: r0 r1, because it was the most urgent work (class 1 after ageing)
-                15 run0 finished
-                25 start run1 of m0 on p0: r2, because it was the most urgent work (class 1 after ageing)
-                35 run1 finished
+            3      start run0 of m0 on p0: r0 r1, because it was the most urgent work (class 1 after ageing)
+            15     run0 finished
+            25     start run1 of m0 on p0: r2, because it was the most urgent work (class 1 after ageing)
+            35     run1 finished
         "#]],
     );
 }
@@ -257,13 +257,13 @@ fn a_full_queue_and_a_late_run_say_so() {
          at 1 a
          at 2 a",
         expect![[r#"
-                 0 start run0 of m0 on p0: r0, because it had waited longest
-                 2 reject r2, because its model's queue is full: 1 wait already
-                15 expire r0, because its deadline passed 15.00 ms after its arrival
-                15 abandon run0, because nobody waits for its answers any more
-                20 run0 finished
-                20 start run1 of m0 on p0: r1, because it had waited longest
-                40 run1 finished
+            0      start run0 of m0 on p0: r0, because it had waited longest
+            2      reject r2, because its model's queue is full: 1 wait already
+            15     expire r0, because its deadline passed 15.00 ms after its arrival
+            15     abandon run0, because nobody waits for its answers any more
+            20     run0 finished
+            20     start run1 of m0 on p0: r1, because it had waited longest
+            40     run1 finished
         "#]],
     );
 }

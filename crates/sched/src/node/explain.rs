@@ -46,7 +46,7 @@ impl Story {
 
     fn line(&mut self, now: Time, text: &str) {
         let at = now.since(self.arrival.unwrap_or(now));
-        writeln!(self.text, "{:>12}  {text}", format!("+{at}")).expect("writing to a string succeeds");
+        writeln!(self.text, "{:<12}  {text}", format!("+{at}")).expect("writing to a string succeeds");
     }
 
     fn before(&mut self, now: Time, world: &NodeWorld, event: &Event) {

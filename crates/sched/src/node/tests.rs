@@ -226,16 +226,16 @@ fn the_story_of_a_parked_request_names_who_it_was_parked_for() {
     check_story(
         0,
         expect![[r#"
-               +0 ns  arrived for model0: class 3, 1 row(s), no deadline
-               +0 ns  chosen for run0 on p0 with 0 other(s): it was the most urgent work (class 3 after ageing)
-            +1.00 ms  run0 began on the device
-            +4.00 ms  run0 asked to park: r1 of class 1 waits
-           +11.00 ms  run0 parked before segment 1
-           +11.00 ms  waits: p0 runs run1 of model1 (class 1)
-           +14.00 ms  run0 resumed: it was the most urgent work (class 3 after ageing)
-           +15.00 ms  run0 goes on
-           +35.00 ms  run0 finished: answered
-    "#]],
+            +0 ns         arrived for model0: class 3, 1 row(s), no deadline
+            +0 ns         chosen for run0 on p0 with 0 other(s): it was the most urgent work (class 3 after ageing)
+            +1.00 ms      run0 began on the device
+            +4.00 ms      run0 asked to park: r1 of class 1 waits
+            +11.00 ms     run0 parked before segment 1
+            +11.00 ms     waits: p0 runs run1 of model1 (class 1)
+            +14.00 ms     run0 resumed: it was the most urgent work (class 3 after ageing)
+            +15.00 ms     run0 goes on
+            +35.00 ms     run0 finished: answered
+        "#]],
     );
 }
 
@@ -244,12 +244,12 @@ fn the_story_of_a_waiting_request_names_what_it_waited_for() {
     check_story(
         1,
         expect![[r#"
-               +0 ns  arrived for model1: class 1, 1 row(s), due in 95.00 ms
-               +0 ns  waits: p0 runs run0 of model0 (class 3)
-            +7.00 ms  chosen for run1 on p0 with 0 other(s): it was the most urgent work (class 1 after ageing)
-            +8.00 ms  run1 began on the device
-           +10.00 ms  run1 finished: answered
-    "#]],
+            +0 ns         arrived for model1: class 1, 1 row(s), due in 95.00 ms
+            +0 ns         waits: p0 runs run0 of model0 (class 3)
+            +7.00 ms      chosen for run1 on p0 with 0 other(s): it was the most urgent work (class 1 after ageing)
+            +8.00 ms      run1 began on the device
+            +10.00 ms     run1 finished: answered
+        "#]],
     );
 }
 
@@ -258,9 +258,9 @@ fn the_story_of_a_refused_request_names_the_reason() {
     check_story(
         2,
         expect![[r#"
-               +0 ns  arrived for model1: class 1, 1 row(s), due in 1.00 ms
-               +0 ns  rejected: its answer needs 2.00 ms with the work ahead of it, its deadline leaves 1.00 ms
-    "#]],
+            +0 ns         arrived for model1: class 1, 1 row(s), due in 1.00 ms
+            +0 ns         rejected: its answer needs 2.00 ms with the work ahead of it, its deadline leaves 1.00 ms
+        "#]],
     );
     assert_eq!(explain(records(&journal()), RequestId(99)), None);
 }

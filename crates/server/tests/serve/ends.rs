@@ -55,7 +55,7 @@ async fn a_full_queue_and_a_server_out_of_time_say_so() {
     };
     expect![[r#"
         HTTP/1.1 503 Service Unavailable
-        {"error":"Exceeds maximum queue size: 1 requests wait for this model already"}
+        {"error":"Exceeds maximum queue size: its model's queue is full: 1 wait already"}
         HTTP/1.1 503 Service Unavailable
         {"error":"the server stopped before the answer was ready; retry on another replica"}
         cut 1
