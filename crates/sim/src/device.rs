@@ -19,16 +19,15 @@ pub(crate) struct TrueRun {
 }
 
 impl TrueRun {
-    /// A run at the bucket's cost, each segment off by a relative normal error of `noise`.
+    /// A run at the bucket's cost, off by a relative normal error of `noise` as a whole: what makes a run slow, a
+    /// neighbour or a clock, makes all of its segments slow.
     pub(crate) fn new(bucket: &BucketCost, noise: f64, rng: &mut Rng) -> Self {
-        let one = |span: &Span| {
-            if noise == 0.0 {
-                return *span;
-            }
+        let segments = if noise == 0.0 {
+            bucket.segments.clone()
+        } else {
             let factor = (1.0 + noise * rng.normal()).max(0.1);
-            Span::from_secs_f64(span.as_secs_f64() * factor)
+            bucket.segments.iter().map(|span| Span::from_secs_f64(span.as_secs_f64() * factor)).collect()
         };
-        let segments = bucket.segments.iter().map(one).collect();
         Self { segments, next: 0, began: Time::ZERO, epoch: 0, on_device: false }
     }
 

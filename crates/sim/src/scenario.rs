@@ -24,7 +24,7 @@ pub struct Scenario {
     /// From a decision to the first instruction on the device, and from an edge to its report.
     #[serde(default)]
     pub launch_us: u64,
-    /// Relative standard deviation of each segment's time around the profile.
+    /// Relative standard deviation of a run's time around the profile.
     #[serde(default)]
     pub noise: f64,
     /// The models.

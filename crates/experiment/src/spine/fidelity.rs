@@ -1,21 +1,25 @@
 //! How well the simulator foretells a live run: two networks on one core under `windows`, arrivals at random; the same
-//! arrivals are then simulated from the costs measured when the networks were loaded.
+//! arrivals are then simulated from a profile measured in the same run, since the machine's speed drifts: the median of
+//! each segment at each batch bucket, and how much whole runs of a bucket spread.
 
 use super::Settings;
 use super::live::{Live, submission};
 use crate::bars::Bars;
-use crate::statistics::median;
+use crate::statistics::{median, quantile, spread_ms};
 use crate::{host, plot};
 use sched::journal::Record;
 use sched::node::policy::Choice;
 use sched::node::{Act, Decision, Event, ModelSpec};
-use sim::{Arrivals, End, Load, Scenario, Simulation, Summary, Tally};
+use sim::{Arrivals, End, Load, Scenario, Simulation, Tally};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use vocab::{Rng, RunId, Span, Time};
+use vocab::{ModelId, Rng, RunId, Span, Time};
 
 const LIMIT: f64 = 0.10;
+
+/// Requests that warm caches up and measure what one costs, half for each network; they are not compared.
+const WARM_UP: u64 = 16;
 
 /// Class of the first and second network's requests.
 const CLASSES: [u32; 2] = [1, 2];
@@ -26,31 +30,36 @@ pub(super) fn run(folder: &Path, settings: &Settings, bars: &mut Bars) -> anyhow
     let records = live(settings, &networks, &choice)?;
     let specs = specs(&records);
     let scenario = scenario(&records, &specs);
-    let (live_rows, live_latencies) =
-        tally(records.iter().map(|r| (r.now, r.events.as_slice(), r.decisions.as_slice())));
+    let live = latencies(
+        records.iter().map(|r| (r.now, r.events.as_slice(), r.decisions.as_slice())),
+        &specs,
+        WARM_UP,
+    );
     let mut turns = Vec::new();
     Simulation::new(&scenario, &choice).run(|now, events, decisions| {
         turns.push((now, events.to_vec(), decisions.to_vec()));
         Ok(())
     })?;
-    let (sim_rows, sim_latencies) = tally(turns.iter().map(|(now, e, d)| (*now, e.as_slice(), d.as_slice())));
+    let simulated = latencies(turns.iter().map(|(now, e, d)| (*now, e.as_slice(), d.as_slice())), &specs, 0);
     let mut rows = Vec::new();
-    for (live, sim) in live_rows.iter().zip(&sim_rows) {
-        compare(bars, live, sim);
-        for (driver, row) in [("live", live), ("simulated", sim)] {
-            let (p50, p99) = (row.p50_ms.unwrap_or(0.0), row.p99_ms.unwrap_or(0.0));
-            rows.push(format!(
-                "{driver},{},{},{p50:.3},{p99:.3},{:.3}",
-                row.model, row.requests, row.throughput
-            ));
+    for (name, live) in &live {
+        let Some(sim) = simulated.get(name) else { continue };
+        compare(bars, name, live, sim);
+        for (driver, group) in [("live", live), ("simulated", sim)] {
+            rows.extend(group.spans.iter().map(|span| format!("{driver},{name},{}", span.ns())));
         }
     }
-    host::csv(
-        &folder.join("fidelity.csv"),
-        "driver,model,requests,p50_ms,p99_ms,throughput",
-        rows.into_iter(),
-    )?;
-    let curves = [("live".to_owned(), live_latencies), ("simulated".to_owned(), sim_latencies)];
+    host::csv(&folder.join("fidelity.csv"), "driver,model,latency_ns", rows.into_iter())?;
+    let curve = |driver: &str, groups: &BTreeMap<String, Group>| {
+        groups
+            .iter()
+            .map(|(name, group)| {
+                let values = group.spans.iter().map(|span| span.as_ms_f64()).collect();
+                (format!("{name}, {driver}"), values)
+            })
+            .collect::<Vec<(String, Vec<f64>)>>()
+    };
+    let curves = [curve("live", &live), curve("simulated", &simulated)].concat();
     plot::distributions(&folder.join("fidelity.svg"), "the same arrivals, live and simulated", &curves)
 }
 
@@ -65,7 +74,7 @@ fn live(
     let alone = |name: &str| -> anyhow::Result<f64> {
         let tokio = super::live::waiter()?;
         let mut spans = Vec::new();
-        for _ in 0..8 {
+        for _ in 0..WARM_UP / 2 {
             spans.push(super::live::ask(&tokio, &handle, submission(&handle, name, 1, 1)?)?);
         }
         Ok(median(&spans).as_secs_f64())
@@ -105,17 +114,25 @@ fn specs(records: &[Record<Event, Decision>]) -> Vec<ModelSpec> {
     records.iter().flat_map(|record| &record.events).filter_map(spec).collect()
 }
 
-/// The scenario with the live run's arrivals, its models' measured costs, and the time it took to get on and off the
+/// The scenario with the live run's arrivals, its measured costs and spread, and the time it took to get on and off the
 /// device.
 fn scenario(records: &[Record<Event, Decision>], specs: &[ModelSpec]) -> Scenario {
-    let batch = |cost: &sched::node::BucketCost| sim::BatchEntry {
-        rows: cost.rows,
-        segments_us: cost.segments.iter().map(|span| span.ns().div_ceil(1_000)).collect(),
+    let measured = measured(records, specs);
+    let batch = |spec: &ModelSpec, cost: &sched::node::BucketCost| {
+        let runs = measured.get(&(spec.id, cost.rows));
+        let segment = |(place, prior): (usize, &Span)| {
+            let samples: Option<Vec<Span>> = runs.map(|runs| runs.iter().map(|run| run[place]).collect());
+            samples.map_or(*prior, |samples| median(&samples)).ns().div_ceil(1_000)
+        };
+        sim::BatchEntry {
+            rows: cost.rows,
+            segments_us: cost.segments.iter().enumerate().map(segment).collect(),
+        }
     };
     let model = |spec: &ModelSpec| sim::ModelEntry {
         name: spec.name.clone(),
         profile: None,
-        batches: spec.costs.iter().map(batch).collect(),
+        batches: spec.costs.iter().map(|cost| batch(spec, cost)).collect(),
         batch_max: Some(spec.batch_max),
         queue_delay_us: 0,
         queue_max: 0,
@@ -123,6 +140,7 @@ fn scenario(records: &[Record<Event, Decision>], specs: &[ModelSpec]) -> Scenari
     let mut times: BTreeMap<(String, u32), Vec<u64>> = BTreeMap::new();
     for event in records.iter().flat_map(|record| &record.events) {
         if let Event::RequestArrived { request } = event
+            && request.id.0 >= WARM_UP
             && let Some(spec) = specs.iter().find(|spec| spec.id == request.model)
         {
             times.entry((spec.name.clone(), request.class.level())).or_default().push(request.arrival.ns());
@@ -143,10 +161,58 @@ fn scenario(records: &[Record<Event, Decision>], specs: &[ModelSpec]) -> Scenari
         duration_ms: 86_400_000,
         partitions: 1,
         launch_us: overhead(records).ns() / 2_000,
-        noise: 0.0,
+        noise: spread(&measured),
         models: specs.iter().map(model).collect(),
         loads: times.into_iter().map(load).collect(),
     }
+}
+
+/// Segment times of every whole run, by model and batch bucket.
+type Measured = BTreeMap<(ModelId, u32), Vec<Vec<Span>>>;
+
+fn measured(records: &[Record<Event, Decision>], specs: &[ModelSpec]) -> Measured {
+    let mut runs: BTreeMap<RunId, (ModelId, u32, Vec<Span>)> = BTreeMap::new();
+    let mut measured = Measured::new();
+    for record in records {
+        for event in &record.events {
+            match event {
+                Event::RunParked { run, segments, .. } => {
+                    if let Some((_, _, times)) = runs.get_mut(run) {
+                        times.extend(segments);
+                    }
+                }
+                Event::RunFinished { run, segments } => {
+                    if let Some((model, rows, mut times)) = runs.remove(run) {
+                        times.extend(segments);
+                        measured.entry((model, rows)).or_default().push(times);
+                    }
+                }
+                _ => {}
+            }
+        }
+        for decision in &record.decisions {
+            if let Act::Start { run, model, requests, .. } = &decision.act
+                && let Some(spec) = specs.iter().find(|spec| spec.id == *model)
+            {
+                // Every request here brings one row.
+                let rows = u32::try_from(requests.len()).unwrap_or(u32::MAX);
+                let bucket = spec.costs.iter().find(|cost| cost.rows >= rows).or(spec.costs.last());
+                runs.insert(*run, (*model, bucket.map_or(rows, |cost| cost.rows), Vec::new()));
+            }
+        }
+    }
+    measured
+}
+
+/// Relative spread of whole runs around the median of their bucket.
+fn spread(measured: &Measured) -> f64 {
+    let mut squares = Vec::new();
+    for runs in measured.values().filter(|runs| runs.len() > 2) {
+        let totals: Vec<Span> = runs.iter().map(|run| run.iter().copied().sum()).collect();
+        let middle = median(&totals).as_secs_f64();
+        squares.extend(totals.iter().map(|total| (total.as_secs_f64() / middle - 1.0).powi(2)));
+    }
+    (squares.iter().sum::<f64>() / squares.len().max(1) as f64).sqrt().min(1.0)
 }
 
 /// Median time of a run from its decision to its end that is not spent in segments; runs that were parked do not count.
@@ -176,36 +242,61 @@ fn overhead(records: &[Record<Event, Decision>]) -> Span {
 
 type TurnRef<'a> = (Time, &'a [Event], &'a [Decision]);
 
-fn tally<'a>(turns: impl Iterator<Item = TurnRef<'a>>) -> (Vec<Summary>, Vec<f64>) {
-    let mut tally = Tally::default();
-    let mut latencies = Vec::new();
-    for (now, events, decisions) in turns {
-        let ended = tally.turn(now, events, decisions);
-        let done = ended.iter().filter(|ended| ended.end == End::Done);
-        latencies.extend(done.map(|ended| ended.at.since(ended.request.arrival).as_ms_f64()));
-    }
-    (tally.summary(1), latencies)
+/// What was answered for one network.
+#[derive(Default)]
+struct Group {
+    spans: Vec<Span>,
+    first: Option<Time>,
+    last: Time,
 }
 
-fn compare(bars: &mut Bars, live: &Summary, sim: &Summary) {
-    let off = |live: Option<f64>, sim: Option<f64>| match (live, sim) {
-        (Some(live), Some(sim)) if live > 0.0 => (sim / live - 1.0).abs(),
-        _ => f64::INFINITY,
-    };
-    let class = live.class.map_or_else(String::new, |class| format!(" {class}"));
-    let name = format!("{}{class}", live.model);
-    bars.at_most(&format!("simulated p50 of {name} off live by"), off(live.p50_ms, sim.p50_ms), LIMIT, "");
-    bars.at_most(&format!("simulated p99 of {name} off live by"), off(live.p99_ms, sim.p99_ms), LIMIT, "");
-    let (a, b) = (Some(live.throughput), Some(sim.throughput));
-    bars.at_most(&format!("simulated throughput of {name} off live by"), off(a, b), LIMIT, "");
-    let number = |value: Option<f64>| value.unwrap_or(f64::NAN);
-    bars.note(&format!(
-        "{name}: live p50 {:.2} p99 {:.2} ms {:.2}/s, simulated p50 {:.2} p99 {:.2} ms {:.2}/s",
-        number(live.p50_ms),
-        number(live.p99_ms),
-        live.throughput,
-        number(sim.p50_ms),
-        number(sim.p99_ms),
-        sim.throughput
-    ));
+impl Group {
+    /// Answers a second, from the first arrival to the last end.
+    fn throughput(&self) -> f64 {
+        let length = self.last.since(self.first.unwrap_or(self.last));
+        self.spans.len() as f64 / length.as_secs_f64().max(1e-9)
+    }
+}
+
+/// Latencies by network of requests numbered `from` and later.
+fn latencies<'a>(
+    turns: impl Iterator<Item = TurnRef<'a>>,
+    specs: &[ModelSpec],
+    from: u64,
+) -> BTreeMap<String, Group> {
+    let mut tally = Tally::default();
+    let mut groups: BTreeMap<String, Group> = BTreeMap::new();
+    for (now, events, decisions) in turns {
+        for ended in tally.turn(now, events, decisions) {
+            let spec = specs.iter().find(|spec| spec.id == ended.request.model);
+            let Some(spec) = spec.filter(|_| ended.end == End::Done && ended.request.id.0 >= from) else {
+                continue;
+            };
+            let group = groups.entry(spec.name.clone()).or_default();
+            group.spans.push(ended.at.since(ended.request.arrival));
+            group.first = group.first.into_iter().chain([ended.request.arrival]).min();
+            group.last = group.last.max(ended.at);
+        }
+    }
+    groups
+}
+
+fn compare(bars: &mut Bars, name: &str, live: &Group, sim: &Group) {
+    let off = |live: f64, sim: f64| (sim / live - 1.0).abs();
+    let at = |group: &Group, per_mille| quantile(&group.spans, per_mille).as_secs_f64();
+    let p50 = off(at(live, 500), at(sim, 500));
+    let p99 = off(at(live, 990), at(sim, 990));
+    bars.at_most(&format!("simulated p50 of {name} off live by"), p50, LIMIT, "");
+    bars.at_most(&format!("simulated p99 of {name} off live by"), p99, LIMIT, "");
+    let throughput = off(live.throughput(), sim.throughput());
+    bars.at_most(&format!("simulated throughput of {name} off live by"), throughput, LIMIT, "");
+    for (driver, group) in [("live", live), ("simulated", sim)] {
+        let count = group.spans.len();
+        bars.note(&format!(
+            "{name} {driver}: {count} requests, {}, p99 {:.2} ms, {:.3}/s",
+            spread_ms(&group.spans),
+            at(group, 990) * 1e3,
+            group.throughput()
+        ));
+    }
 }
