@@ -128,21 +128,21 @@ fn a_simulation_is_replayed_explained_and_drawn() {
     let replayed = text(&raddle(&["replay", &journal]));
     let first = text(&raddle(&["explain", &journal, "r0"]));
     expect![[r#"
-        windows: 800 turns replayed, all 344 decisions the same
-               +0 ns  arrived for archive: class 3, 8 row(s), no deadline
-               +0 ns  chosen for run0 on p0 with 0 other(s): it was the most urgent work (class 3 after ageing)
-           +20.00 µs  run0 began on the device
-            +3.70 ms  run0 asked to park: r2 of class 1 waits
-            +9.11 ms  run0 parked before segment 1
-            +9.11 ms  waits: p0 runs run1 of camera (class 1)
-           +17.24 ms  run0 resumed: it was the most urgent work (class 3 after ageing)
-           +17.26 ms  run0 goes on
-           +18.74 ms  run0 asked to park: r5 of class 1 waits
-           +25.71 ms  run0 parked before segment 2
-           +25.71 ms  waits: p0 runs run2 of camera (class 1)
-           +28.72 ms  run0 resumed: it was the most urgent work (class 3 after ageing)
-           +28.74 ms  run0 goes on
-           +46.70 ms  run0 finished: answered
+        windows: 778 turns replayed, all 332 decisions the same
+        +0 ns         arrived for archive: class 3, 8 row(s), no deadline
+        +0 ns         chosen for run0 on p0 with 0 other(s): it was the most urgent work (class 3 after ageing)
+        +20.00 µs     run0 began on the device
+        +3.70 ms      run0 asked to park: r2 of class 1 waits
+        +9.11 ms      run0 parked before segment 1
+        +9.11 ms      waits: p0 runs run1 of camera (class 1)
+        +16.17 ms     run0 resumed: it was the most urgent work (class 3 after ageing)
+        +16.19 ms     run0 goes on
+        +18.74 ms     run0 asked to park: r5 of class 1 waits
+        +25.28 ms     run0 parked before segment 2
+        +25.28 ms     waits: p0 runs run2 of camera (class 1)
+        +28.21 ms     run0 resumed: it was the most urgent work (class 3 after ageing)
+        +28.23 ms     run0 goes on
+        +46.38 ms     run0 finished: answered
     "#]].assert_eq(&(replayed + &first));
     let drawn = text(&raddle(&["timeline", &journal, "--output", &folder.path("again.json")]));
     assert!(drawn.contains("turns drawn to"), "{drawn}");

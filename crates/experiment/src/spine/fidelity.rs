@@ -1,5 +1,5 @@
 //! How well the simulator foretells a live run: two networks on one core under `windows`, arrivals at random; the same
-//! arrivals are then simulated from a profile measured in the same run, since the machine's speed drifts: the median of
+//! arrivals are then simulated from a profile measured in the same run, since the machine's speed drifts: the mean of
 //! each segment at each batch bucket, and how much whole runs of a bucket spread.
 
 use super::Settings;
@@ -122,7 +122,7 @@ fn scenario(records: &[Record<Event, Decision>], specs: &[ModelSpec]) -> Scenari
         let runs = measured.get(&(spec.id, cost.rows));
         let segment = |(place, prior): (usize, &Span)| {
             let samples: Option<Vec<Span>> = runs.map(|runs| runs.iter().map(|run| run[place]).collect());
-            samples.map_or(*prior, |samples| median(&samples)).ns().div_ceil(1_000)
+            samples.map_or(*prior, |samples| mean(&samples)).ns().div_ceil(1_000)
         };
         sim::BatchEntry {
             rows: cost.rows,
@@ -204,12 +204,16 @@ fn measured(records: &[Record<Event, Decision>], specs: &[ModelSpec]) -> Measure
     measured
 }
 
-/// Relative spread of whole runs around the median of their bucket.
+fn mean(spans: &[Span]) -> Span {
+    spans.iter().copied().sum::<Span>().scale(1, spans.len().max(1) as u64)
+}
+
+/// Relative spread of whole runs around the mean of their bucket.
 fn spread(measured: &Measured) -> f64 {
     let mut squares = Vec::new();
     for runs in measured.values().filter(|runs| runs.len() > 2) {
         let totals: Vec<Span> = runs.iter().map(|run| run.iter().copied().sum()).collect();
-        let middle = median(&totals).as_secs_f64();
+        let middle = mean(&totals).as_secs_f64();
         squares.extend(totals.iter().map(|total| (total.as_secs_f64() / middle - 1.0).powi(2)));
     }
     (squares.iter().sum::<f64>() / squares.len().max(1) as f64).sqrt().min(1.0)
