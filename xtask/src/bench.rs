@@ -18,7 +18,7 @@ pub(crate) fn run(words: &[&str]) -> anyhow::Result<()> {
     // The whole workspace is built so that dependencies keep the features they have everywhere else.
     crate::run(cargo().args(["build", "--workspace", "--bins"]))?;
     crate::run(
-        std::process::Command::new(root().join("target/debug/experiment"))
+        std::process::Command::new(crate::target().join("debug/experiment"))
             .arg(name)
             .args(rest)
             .current_dir(root()),

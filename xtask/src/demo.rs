@@ -9,7 +9,7 @@ const NETWORKS: [&str; 5] = ["tiny_mlp", "tiny_cnn", "squeezenet1_0", "mobilenet
 /// Builds raddle, writes the example repository and serves it with `arguments` added.
 pub(crate) fn run(arguments: &[&str]) -> anyhow::Result<()> {
     crate::run(cargo().args(["build", "--workspace", "--bins"]))?;
-    let raddle = crate::root().join("target/debug/raddle");
+    let raddle = crate::target().join("debug/raddle");
     let repository = cache().join("demo");
     if !NETWORKS.iter().all(|name| repository.join(name).join("1/model.onnx").exists()) {
         crate::run(Command::new(&raddle).arg("zoo").args(NETWORKS).arg("--output").arg(&repository))?;

@@ -46,6 +46,11 @@ fn cache() -> PathBuf {
     root().join(".cache")
 }
 
+/// Where cargo builds into.
+fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
 /// Says something to the person who started the task.
 #[expect(clippy::print_stderr, reason = "a task talks to the terminal")]
 fn say(text: &str) {

@@ -1,6 +1,6 @@
 //! Which crates took longest to build, so that a slow dependency is seen the day it comes in.
 
-use crate::{root, say};
+use crate::{say, target};
 use serde_json::Value;
 
 /// How many are printed.
@@ -8,7 +8,7 @@ const SHOWN: usize = 8;
 
 /// Prints the slowest crates of the latest `cargo build --timings`; nothing when nothing was built.
 pub(crate) fn print_slowest() {
-    let report = root().join("target/cargo-timings/cargo-timing.html");
+    let report = target().join("cargo-timings/cargo-timing.html");
     let Ok(html) = std::fs::read_to_string(report) else { return };
     let Some(mut units) = units(&html) else { return };
     units.sort_by(|(a, _), (b, _)| b.total_cmp(a));

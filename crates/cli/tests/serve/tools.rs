@@ -78,27 +78,27 @@ fn policies_are_compared_in_three_formats() {
     expect![[r#"
         policy       model  class  requests  done  late  rejected  dropped  p50 ms  p95 ms  p99 ms  done/s  busy %  parks
         fifo        camera      1       190     0     0         0      190       -       -       -     0.0       -      -
-        fifo       archive      3        57    57     0         0        0   71.86   74.16   75.13    27.8       -      -
-        fifo           all      -       247    57     0         0      190   71.86   74.16   75.13    27.8   99.89      0
-        edf         camera      1       190    86    32         0       72   11.82   19.38   19.98    41.3       -      -
-        edf        archive      3        48    48     0         0        0   86.90   99.62  102.26    23.1       -      -
-        edf            all      -       238   134    32         0       72   15.49   93.42  101.68    64.4   99.68      0
-        timeslice   camera      1       190   122    34         0       34   12.73   19.48   19.65    58.9       -      -
-        timeslice  archive      3        45    45     0         0        0   92.83  102.43  104.64    21.7       -      -
-        timeslice      all      -       235   167    34         0       34   15.26   98.42  102.88    80.7   98.95     42
-        windows     camera      1       190   190     0         0        0    9.25   15.34   16.49    91.4       -      -
-        windows    archive      3        41    41     0         0        0   98.65  121.74  129.30    19.7       -      -
-        windows        all      -       231   231     0         0        0    9.98  108.82  121.74   111.1   99.52     71
+        fifo       archive      3        57    57     0         0        0   72.25   77.68   78.45    27.6       -      -
+        fifo           all      -       247    57     0         0      190   72.25   77.68   78.45    27.6   99.89      0
+        edf         camera      1       190    86    27         0       77   11.15   18.09   19.56    41.4       -      -
+        edf        archive      3        48    48     0         0        0   84.96  104.43  126.47    23.1       -      -
+        edf            all      -       238   134    27         0       77   14.67   94.07  113.08    64.5   99.25      0
+        timeslice   camera      1       190   100    60         0       30   14.30   19.04   19.67    48.4       -      -
+        timeslice  archive      3        45    45     0         0        0   92.26  103.70  105.01    21.8       -      -
+        timeslice      all      -       235   145    60         0       30   16.97   98.20  104.51    70.2   97.89     42
+        windows     camera      1       190   190     0         0        0    9.60   15.78   16.91    93.0       -      -
+        windows    archive      3        40    40     0         0        0   99.46  120.38  131.35    19.6       -      -
+        windows        all      -       230   230     0         0        0   10.62  111.11  120.38   112.5   99.53     64
     "#]].assert_eq(&table);
     let csv = simulate(&["--policy", "fifo,windows", "--format", "csv"]);
     expect![[r#"
         policy,model,class,requests,done,late,rejected,dropped,p50 ms,p95 ms,p99 ms,done/s,busy %,parks
         fifo,camera,1,190,0,0,0,190,-,-,-,0.0,-,-
-        fifo,archive,3,57,57,0,0,0,71.86,74.16,75.13,27.8,-,-
-        fifo,all,-,247,57,0,0,190,71.86,74.16,75.13,27.8,99.89,0
-        windows,camera,1,190,190,0,0,0,9.25,15.34,16.49,91.4,-,-
-        windows,archive,3,41,41,0,0,0,98.65,121.74,129.30,19.7,-,-
-        windows,all,-,231,231,0,0,0,9.98,108.82,121.74,111.1,99.52,71
+        fifo,archive,3,57,57,0,0,0,72.25,77.68,78.45,27.6,-,-
+        fifo,all,-,247,57,0,0,190,72.25,77.68,78.45,27.6,99.89,0
+        windows,camera,1,190,190,0,0,0,9.60,15.78,16.91,93.0,-,-
+        windows,archive,3,40,40,0,0,0,99.46,120.38,131.35,19.6,-,-
+        windows,all,-,230,230,0,0,0,10.62,111.11,120.38,112.5,99.53,64
     "#]]
     .assert_eq(&csv);
     let json: Value =
