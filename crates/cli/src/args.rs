@@ -196,10 +196,10 @@ pub(crate) struct TimelineArgs {
     /// File to write: .json for ui.perfetto.dev, .svg for a picture.
     #[arg(short, long)]
     pub(crate) output: PathBuf,
-    /// Only from here on, ms.
+    /// In a picture, only from here on, ms; a .json file holds everything.
     #[arg(long)]
     pub(crate) from_ms: Option<u64>,
-    /// Only up to here, ms.
+    /// In a picture, only up to here, ms.
     #[arg(long)]
     pub(crate) to_ms: Option<u64>,
 }

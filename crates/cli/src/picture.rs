@@ -140,9 +140,7 @@ fn draw(scene: &Scene, begin: Time, end: Time) -> anyhow::Result<String> {
         let model_lane = |id: ModelId| scene.models.keys().position(|key| *key == id).unwrap_or(0);
         let colour = |id: ModelId| COLOURS[model_lane(id) % COLOURS.len()];
         for (lane, name) in names.iter().enumerate() {
-            let label = Text::new(name.clone(), (0.0, -(lane as f64) - 0.5), ("sans-serif", 13).into_font());
             let (x, y) = chart.backend_coord(&(0.0, -(lane as f64) - 0.5));
-            drop(label);
             root.draw(&Text::new(name.clone(), (8, y - 6), ("sans-serif", 13)))?;
             let line = [(x, y + 34), (i32::try_from(WIDTH)? - 12, y + 34)];
             root.draw(&PathElement::new(line, RGBColor(225, 225, 225)))?;

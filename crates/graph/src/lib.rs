@@ -31,6 +31,7 @@ pub use op::{
 };
 pub use segment::{Segment, SegmentError, SegmentOptions, Segmentation, segment};
 pub use tensor::{DType, HostTensor, TensorError};
+pub use translate::datum;
 pub use wire::{wire, wire_graph};
 
 #[cfg(test)]

@@ -56,7 +56,8 @@ pub(crate) fn dtype(datum: DatumType) -> Option<DType> {
 }
 
 /// tract's element type for ours.
-pub(crate) const fn datum(dtype: DType) -> DatumType {
+#[must_use]
+pub const fn datum(dtype: DType) -> DatumType {
     match dtype {
         DType::Bool => DatumType::Bool,
         DType::U8 => DatumType::U8,

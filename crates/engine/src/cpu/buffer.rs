@@ -1,10 +1,9 @@
 //! A tensor in host memory, aligned as tract wants it.
 
 use crate::{Buffer, EngineError, TensorSpec};
-use graph::DType;
 use std::any::Any;
 use std::sync::Arc;
-use tract_core::prelude::{DatumType, Tensor};
+use tract_core::prelude::Tensor;
 
 pub(super) struct CpuBuffer {
     spec: TensorSpec,
@@ -13,7 +12,7 @@ pub(super) struct CpuBuffer {
 
 impl CpuBuffer {
     pub(super) fn zeroed(spec: &TensorSpec) -> Result<Self, EngineError> {
-        let tensor = Tensor::zero_dt(datum_type(spec.dtype), &spec.shape);
+        let tensor = Tensor::zero_dt(graph::datum(spec.dtype), &spec.shape);
         let tensor = tensor.map_err(|error| mismatch("buffer", &spec.to_string(), &error.to_string()))?;
         Ok(Self { spec: spec.clone(), tensor: Arc::new(tensor) })
     }
@@ -64,21 +63,4 @@ impl Buffer for CpuBuffer {
 
 pub(super) fn mismatch(what: &str, expected: &str, found: &str) -> EngineError {
     EngineError::Mismatch { what: what.into(), expected: expected.into(), found: found.into() }
-}
-
-pub(super) const fn datum_type(dtype: DType) -> DatumType {
-    match dtype {
-        DType::Bool => DatumType::Bool,
-        DType::U8 => DatumType::U8,
-        DType::U16 => DatumType::U16,
-        DType::U32 => DatumType::U32,
-        DType::U64 => DatumType::U64,
-        DType::I8 => DatumType::I8,
-        DType::I16 => DatumType::I16,
-        DType::I32 => DatumType::I32,
-        DType::I64 => DatumType::I64,
-        DType::F16 => DatumType::F16,
-        DType::F32 => DatumType::F32,
-        DType::F64 => DatumType::F64,
-    }
 }

@@ -1,6 +1,6 @@
 //! A program on the CPU: one optimised tract plan a segment, and the values that pass between them.
 
-use super::buffer::{CpuBuffer, datum_type, mismatch};
+use super::buffer::{CpuBuffer, mismatch};
 use crate::{Buffer, EngineError, Program, SegmentInfo, State, TensorSpec};
 use graph::{Graph, Segment, ValueId};
 use std::any::Any;
@@ -126,7 +126,7 @@ fn plan(graph: &Graph, segment: &Segment) -> TractResult<Arc<TypedRunnableModel>
     let mut outlets: BTreeMap<ValueId, OutletId> = BTreeMap::new();
     for id in &segment.reads {
         let value = graph.value(*id);
-        let fact = TypedFact::dt_shape(datum_type(value.dtype), value.shape.as_slice());
+        let fact = TypedFact::dt_shape(graph::datum(value.dtype), value.shape.as_slice());
         outlets.insert(*id, model.add_source(&value.name, fact)?);
     }
     for layer in &graph.layers[segment.layers.clone()] {
