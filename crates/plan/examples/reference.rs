@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let file = read_placement(&std::fs::read_to_string(&path)?)?;
             let start = Instant::now();
             let (placement, report) =
-                place(&file.graph, file.devices, Communication::Serial, Limits::default())?;
+                place(&file.graph, &file.devices, Communication::Serial, Limits::default())?;
             let time = start.elapsed();
             println!(
                 "{:<42} {:16.10} lower {:16.10} {} parts {} {:?} {:?} {:.3} s",

@@ -51,6 +51,14 @@ pub struct Operator {
     pub backward: bool,
 }
 
+impl Operator {
+    /// Bytes of gradients that its replicas exchange for a sample, in a graph that trains or not. Where parameters are
+    /// not told apart, everything resident counts.
+    pub(crate) fn exchanged_bytes(&self, training: bool) -> f64 {
+        if training { self.parameter_bytes.unwrap_or(self.resident_bytes) as f64 } else { 0.0 }
+    }
+}
+
 /// Operators and the edges between them: acyclic, with no edge from the backward pass into the forward pass.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OperatorGraph {

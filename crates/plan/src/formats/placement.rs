@@ -105,11 +105,7 @@ pub fn read_placement(text: &str) -> Result<PlacementFile, FormatError> {
     }
     check_faults(faults)?;
     let edges: Vec<(u64, u64)> = file.edges.iter().map(|edge| (edge.source_id, edge.dest_id)).collect();
-    let devices = Devices {
-        accelerators: file.accelerators,
-        cpus: file.cpus,
-        memory_bytes: memory_bytes.unwrap_or_default(),
-    };
+    let devices = Devices::uniform(file.accelerators, file.cpus, memory_bytes.unwrap_or_default());
     Ok(PlacementFile { graph: OperatorGraph::new(operators, &edges)?, devices })
 }
 

@@ -1,7 +1,7 @@
 //! Placements in the JSON that the device-placement literature publishes: the nodes of every CPU and accelerator.
 
 use super::{FormatError, check_faults, check_length};
-use crate::operators::{Kind, OperatorGraph};
+use crate::operators::OperatorGraph;
 use crate::place::{Part, Placement};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ struct Device {
     nodes: Vec<u64>,
 }
 
-/// Reads a placement of `graph`. Devices without nodes are left out.
+/// Reads a placement of `graph` on the groups that [`Devices::uniform`](crate::Devices::uniform) makes. Devices without nodes are left out.
 ///
 /// # Errors
 ///
@@ -37,11 +37,12 @@ pub fn read_split(text: &str, graph: &OperatorGraph) -> Result<Placement, Format
     let file: File = serde_json::from_str(text)?;
     let places: BTreeMap<u64, usize> =
         graph.operators().iter().enumerate().map(|(place, operator)| (operator.id, place)).collect();
-    let cpus = file.cpus.into_iter().map(|device| (Kind::Cpu, device));
-    let accelerators = file.fpgas.into_iter().map(|device| (Kind::Accelerator, device));
+    // As `Devices::uniform` numbers them.
+    let cpus = file.cpus.into_iter().map(|device| (1, device));
+    let accelerators = file.fpgas.into_iter().map(|device| (0, device));
     let mut faults = Vec::new();
     let mut parts = Vec::new();
-    for (kind, device) in cpus.chain(accelerators) {
+    for (group, device) in cpus.chain(accelerators) {
         let mut operators = Vec::with_capacity(device.nodes.len());
         for id in device.nodes {
             match places.get(&id) {
@@ -51,7 +52,7 @@ pub fn read_split(text: &str, graph: &OperatorGraph) -> Result<Placement, Format
         }
         operators.sort_unstable();
         if !operators.is_empty() {
-            parts.push(Part { kind, operators });
+            parts.push(Part { group, replicas: 1, operators });
         }
     }
     check_faults(faults)?;

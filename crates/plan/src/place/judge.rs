@@ -1,5 +1,6 @@
 //! Scores a placement from scratch: from the graph alone, with none of the planner's parts.
 
+use super::devices::PartCost;
 use super::{Communication, Devices, Placement};
 use crate::operators::{Kind, OperatorGraph, topological};
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,11 +9,11 @@ use thiserror::Error;
 /// What one part costs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PartScore {
-    /// Time of its operators on its device.
+    /// Time of its operators on its device, for a sample.
     pub compute_ms: f64,
-    /// Time of what enters and leaves an accelerator; 0 on a CPU.
+    /// Time of what enters and leaves an accelerator (0 on a CPU), and of what replicas exchange, for a sample.
     pub transfer_ms: f64,
-    /// Both, as the kind of communication adds them.
+    /// Both, as the kind of communication adds them, shared by the replicas.
     pub load_ms: f64,
     /// What its operators keep in memory.
     pub resident_bytes: u64,
@@ -45,14 +46,34 @@ pub enum Fault {
         /// How often it is placed.
         times: usize,
     },
+    /// A part names a group that is not there, or no device of it.
+    #[error("part {part} is on {replicas} devices of group {group}, of {groups} groups")]
+    Group {
+        /// The part.
+        part: usize,
+        /// The group it names.
+        group: usize,
+        /// The devices it names.
+        replicas: usize,
+        /// How many groups there are.
+        groups: usize,
+    },
+    /// A part is replicated where replicas cannot exchange gradients.
+    #[error("part {part} has {replicas} replicas, but no speed is given at which they exchange gradients")]
+    Replicated {
+        /// The part.
+        part: usize,
+        /// Its replicas.
+        replicas: usize,
+    },
     /// More devices than there are.
-    #[error("{used} devices of kind {kind:?} are used, there are {available}")]
+    #[error("{used} devices of group {group} are used, there are {available}")]
     Devices {
-        /// Their kind.
-        kind: Kind,
-        /// Parts of that kind.
+        /// The group.
+        group: usize,
+        /// Devices of it that parts use.
         used: usize,
-        /// Devices of that kind.
+        /// Devices of it.
         available: usize,
     },
     /// An operator cannot run where it is placed.
@@ -64,7 +85,7 @@ pub enum Fault {
         part: usize,
     },
     /// Too little memory.
-    #[error("part {part} keeps {bytes} bytes, its accelerator has {available}")]
+    #[error("part {part} keeps {bytes} bytes, its device has {available}")]
     Memory {
         /// The part.
         part: usize,
@@ -88,7 +109,7 @@ pub enum Fault {
 pub struct Verdict {
     /// The greatest load.
     pub value_ms: f64,
-    /// One score a part.
+    /// One score a part, but those whose group is not there.
     pub parts: Vec<PartScore>,
     /// What makes it impossible; empty when it is possible.
     pub faults: Vec<Fault>,
@@ -108,7 +129,7 @@ impl Verdict {
 #[must_use]
 pub fn judge(
     graph: &OperatorGraph,
-    devices: Devices,
+    devices: &Devices,
     communication: Communication,
     placement: &Placement,
 ) -> Verdict {
@@ -118,33 +139,42 @@ pub fn judge(
     check_colors(graph, &part_of, &mut faults);
     let transfers = transfers(graph, placement, &part_of);
     let followers = crate::operators::adjacency(part_of.len(), forward(graph));
+    let training = graph.operators().iter().any(|operator| operator.backward);
     let mut parts = Vec::with_capacity(placement.parts.len());
     for (number, part) in placement.parts.iter().enumerate() {
-        let mut compute_ms = 0.0;
+        let Some(group) = devices.groups.get(part.group).filter(|_| part.replicas > 0) else { continue };
         let mut resident_bytes = 0u64;
+        let mut cost = PartCost {
+            accelerator_ms: 0.0,
+            cpu_ms: 0.0,
+            transfer_ms: transfers[number],
+            exchanged_bytes: 0.0,
+            replicas: part.replicas,
+        };
         for operator in part.operators.iter().filter_map(|&place| graph.operators().get(place)) {
-            let cost = match part.kind {
+            let time = match group.kind {
                 Kind::Accelerator => operator.accelerator_ms,
                 Kind::Cpu => operator.cpu_ms,
             };
-            if cost.is_none() {
+            if time.is_none() {
                 faults.push(Fault::Unsupported { id: operator.id, part: number });
             }
-            compute_ms += cost.unwrap_or(0.0);
+            cost.accelerator_ms += operator.accelerator_ms.unwrap_or(0.0);
+            cost.cpu_ms += operator.cpu_ms.unwrap_or(0.0);
+            cost.exchanged_bytes += operator.exchanged_bytes(training);
             resident_bytes = resident_bytes.saturating_add(operator.resident_bytes);
         }
-        let (transfer_ms, load_ms) = match part.kind {
-            Kind::Cpu => (0.0, compute_ms),
-            Kind::Accelerator => {
-                if resident_bytes > devices.memory_bytes {
-                    let available = devices.memory_bytes;
-                    faults.push(Fault::Memory { part: number, bytes: resident_bytes, available });
-                }
-                (transfers[number], communication.load(compute_ms, transfers[number]))
-            }
-        };
-        let contiguous = contiguous(&followers, &part_of, number);
-        parts.push(PartScore { compute_ms, transfer_ms, load_ms, resident_bytes, contiguous });
+        if let Some(available) = group.memory_bytes.filter(|&memory| resident_bytes > memory) {
+            faults.push(Fault::Memory { part: number, bytes: resident_bytes, available });
+        }
+        let moved_ms = if group.kind == Kind::Cpu { 0.0 } else { transfers[number] / group.link };
+        parts.push(PartScore {
+            compute_ms: group.time(cost.accelerator_ms, cost.cpu_ms),
+            transfer_ms: moved_ms + devices.ring_ms(part.replicas, cost.exchanged_bytes),
+            load_ms: devices.load(part.group, communication, cost),
+            resident_bytes,
+            contiguous: contiguous(&followers, &part_of, number),
+        });
     }
     let value_ms = parts.iter().map(|part| part.load_ms).fold(0.0, f64::max);
     Verdict { value_ms, faults, acyclic: acyclic(graph, &part_of, placement.parts.len()), parts }
@@ -177,11 +207,20 @@ fn parts_of_operators(
     part_of
 }
 
-fn check_devices(devices: Devices, placement: &Placement, faults: &mut Vec<Fault>) {
-    for (kind, available) in [(Kind::Accelerator, devices.accelerators), (Kind::Cpu, devices.cpus)] {
-        let used = placement.parts.iter().filter(|part| part.kind == kind).count();
-        if used > available {
-            faults.push(Fault::Devices { kind, used, available });
+fn check_devices(devices: &Devices, placement: &Placement, faults: &mut Vec<Fault>) {
+    for (number, part) in placement.parts.iter().enumerate() {
+        let (group, replicas, groups) = (part.group, part.replicas, devices.groups.len());
+        if group >= groups || replicas == 0 {
+            faults.push(Fault::Group { part: number, group, replicas, groups });
+        } else if replicas > 1 && devices.exchange_bytes_per_second.is_none() {
+            faults.push(Fault::Replicated { part: number, replicas });
+        }
+    }
+    for (group, content) in devices.groups.iter().enumerate() {
+        let parts = placement.parts.iter().filter(|part| part.group == group);
+        let used = parts.fold(0usize, |sum, part| sum.saturating_add(part.replicas));
+        if used > content.count {
+            faults.push(Fault::Devices { group, used, available: content.count });
         }
     }
 }

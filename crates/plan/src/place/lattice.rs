@@ -25,10 +25,10 @@ const UNITS_MAX: usize = 16_384;
 
 impl Lattice {
     /// All ideals; `None` when they would pass the limits.
-    pub(super) fn of_ideals(problem: &Problem, devices: Devices, limits: Limits<'_>) -> Option<Self> {
+    pub(super) fn of_ideals(problem: &Problem, devices: &Devices, limits: Limits<'_>) -> Option<Self> {
         let count = problem.units.len();
         let words = count.div_ceil(64);
-        let states = (devices.accelerators + 1).checked_mul(devices.cpus + 1)?;
+        let states = super::search::states(devices)?;
         let ideal_bytes = states.checked_mul(super::search::STATE_BYTES)?.checked_add(IDEAL_BYTES)?;
         if count > UNITS_MAX {
             return None;

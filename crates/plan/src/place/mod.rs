@@ -9,15 +9,17 @@
 //! it would pass its limits, the best of several linear orders is the answer, and the report says that it is unproved.
 
 mod components;
+mod devices;
 mod judge;
 mod lattice;
 mod order;
 mod problem;
 mod search;
 
+pub use devices::{Communication, DeviceFault, Devices, GROUP_MAX, Group};
 pub use judge::{Fault, PartScore, Verdict, judge};
 
-use crate::operators::{Kind, OperatorGraph};
+use crate::operators::OperatorGraph;
 use lattice::Lattice;
 use problem::Problem;
 use search::{Budget, Outcome, Search};
@@ -26,29 +28,11 @@ use thiserror::Error;
 /// Units a linear order is searched with; longer orders are cut into this many blocks of about equal work.
 const LINEAR_UNITS_MAX: usize = 1_024;
 
+/// Combinations of used devices that are searched: the values along a linear order then take 128 MiB.
+pub const STATES_MAX: usize = 8_192;
+
 /// Reasons that are printed; the rest are counted.
 const REASONS_MAX: usize = 20;
-
-/// The devices there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Devices {
-    /// Equal accelerators.
-    pub accelerators: usize,
-    /// Equal CPUs; their memory is not limited.
-    pub cpus: usize,
-    /// Memory of one accelerator.
-    pub memory_bytes: u64,
-}
-
-/// How an accelerator's transfers and its computing share time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Communication {
-    /// One after the other: a device's load is their sum.
-    #[default]
-    Serial,
-    /// At the same time: a device's load is the greater of them.
-    Overlapped,
-}
 
 /// How much work a planner may do.
 #[derive(Clone, Copy)]
@@ -71,8 +55,10 @@ impl Default for Limits<'_> {
 /// What one device runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The kind of device.
-    pub kind: Kind,
+    /// The group of its device.
+    pub group: usize,
+    /// Devices of the group that share it, each taking its turn with a sample; 1 unless it is replicated.
+    pub replicas: usize,
     /// The operators' places in the graph, ascending.
     pub operators: Vec<usize>,
 }
@@ -161,11 +147,19 @@ pub enum Infeasible {
 }
 
 /// Why there is no placement.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Debug, PartialEq, Error)]
 pub enum PlaceError {
-    /// There is no device.
-    #[error("there is no device; ask for an accelerator or a cpu")]
-    NoDevices,
+    /// The devices are described wrongly.
+    #[error("{}", lines(.0))]
+    Devices(Vec<DeviceFault>),
+    /// More combinations of used devices than are searched.
+    #[error(
+        "the groups of devices can be used in {found} combinations, at most {STATES_MAX} are searched; use fewer groups or devices"
+    )]
+    States {
+        /// How many there are, at least.
+        found: usize,
+    },
     /// Nothing fits, proved.
     #[error("{}", reasons(.0))]
     Infeasible(Vec<Infeasible>),
@@ -178,60 +172,84 @@ pub enum PlaceError {
 ///
 /// # Errors
 ///
-/// Without devices, when nothing fits (with every reason), or when the limits end the search before anything is found.
+/// Faulty devices, when nothing fits (with every reason), or when the limits end the search before anything is found.
 pub fn place(
     graph: &OperatorGraph,
-    devices: Devices,
+    devices: &Devices,
     communication: Communication,
     limits: Limits<'_>,
 ) -> Result<(Placement, Report), PlaceError> {
-    if devices.accelerators == 0 && devices.cpus == 0 {
-        return Err(PlaceError::NoDevices);
-    }
-    let problem = Problem::new(graph, devices);
-    let devices = Devices {
-        accelerators: devices.accelerators.min(problem.units.len()),
-        cpus: devices.cpus.min(problem.units.len()),
-        ..devices
-    };
-    let reasons = infeasible(graph, &problem, devices);
-    if !reasons.is_empty() {
-        return Err(PlaceError::Infeasible(reasons));
-    }
+    let (problem, devices) = prepare(graph, devices)?;
     let mut budget = Budget::new(limits);
     let mut work = Work { units: problem.units.len(), nets: problem.nets.len(), ..Work::default() };
-    let floor = problem.lower_bound(devices);
-    let mut best = linear(&problem, devices, communication, &mut budget);
-    let mut proved = best.as_ref().is_some_and(|best| best.value <= floor);
-    if !proved && let Some(lattice) = Lattice::of_ideals(&problem, devices, limits) {
-        let upper = best.as_ref().map_or(f64::INFINITY, |best| best.value);
-        let outcome = Search::new(&problem, &lattice, devices, communication, upper, floor).run(&mut budget);
-        work.ideals = lattice.len();
-        work.alive = outcome.alive;
-        proved = outcome.complete;
-        best = outcome.split.or(best);
-    }
+    let floor = problem.lower_bound(&devices);
+    let search = contiguous(&problem, &devices, communication, floor, &mut budget, &mut work);
     work.pairs = budget.pairs();
-    let Some(split) = best else {
+    let Some(split) = search.split else {
         let reason = PlaceError::Infeasible(vec![Infeasible::Split]);
-        return Err(if proved { reason } else { PlaceError::NoneFound });
+        return Err(if search.complete { reason } else { PlaceError::NoneFound });
     };
     let placement = problem.placement(&split);
-    let verdict = judge(graph, devices, communication, &placement);
+    let verdict = judge(graph, &devices, communication, &placement);
     let value_ms = verdict.value_ms;
-    let lower_ms = if proved { value_ms } else { floor.min(value_ms) };
-    let binding = binding(&verdict, problem.heaviest_ms());
-    Ok((placement, Report { value_ms, lower_ms, proved, binding, work }))
+    let lower_ms = if search.complete { value_ms } else { floor.min(value_ms) };
+    let binding = binding(&verdict, problem.heaviest_ms(&devices));
+    Ok((placement, Report { value_ms, lower_ms, proved: search.complete, binding, work }))
+}
+
+/// The problem, and the devices that could be of use; an error when nothing can fit.
+fn prepare(graph: &OperatorGraph, devices: &Devices) -> Result<(Problem, Devices), PlaceError> {
+    let faults = devices.faults();
+    if !faults.is_empty() {
+        return Err(PlaceError::Devices(faults));
+    }
+    let problem = Problem::new(graph, devices);
+    let mut devices = devices.clone();
+    if devices.exchange_bytes_per_second.is_none() {
+        for group in &mut devices.groups {
+            group.count = group.count.min(problem.units.len());
+        }
+    }
+    let found = search::states(&devices).unwrap_or(usize::MAX);
+    if found > STATES_MAX {
+        return Err(PlaceError::States { found });
+    }
+    let reasons = infeasible(graph, &problem, &devices);
+    if reasons.is_empty() { Ok((problem, devices)) } else { Err(PlaceError::Infeasible(reasons)) }
+}
+
+/// The best contiguous split: along linear orders first, then over all ideals when they fit the limits.
+fn contiguous(
+    problem: &Problem,
+    devices: &Devices,
+    communication: Communication,
+    floor: f64,
+    budget: &mut Budget<'_>,
+    work: &mut Work,
+) -> Outcome {
+    let best = linear(problem, devices, communication, floor, budget);
+    let upper = best.as_ref().map_or(f64::INFINITY, |best| best.value);
+    let mut whole = Outcome { split: best, complete: upper <= floor, alive: 0 };
+    if !whole.complete
+        && let Some(lattice) = Lattice::of_ideals(problem, devices, budget.limits())
+    {
+        let outcome = Search::new(problem, &lattice, devices, communication, upper, floor).run(budget);
+        work.ideals = lattice.len();
+        work.alive = outcome.alive;
+        whole.complete = outcome.complete;
+        whole.split = outcome.split.or(whole.split);
+    }
+    whole
 }
 
 /// The best split along several linear orders.
 fn linear(
     problem: &Problem,
-    devices: Devices,
+    devices: &Devices,
     communication: Communication,
+    floor: f64,
     budget: &mut Budget<'_>,
 ) -> Option<search::Split> {
-    let floor = problem.lower_bound(devices);
     let mut best: Option<search::Split> = None;
     for order in order::orders(problem) {
         let upper = best.as_ref().map_or(f64::INFINITY, |best| best.value);
@@ -256,7 +274,7 @@ fn linear(
 fn along(
     problem: &Problem,
     order: &[usize],
-    (devices, communication): (Devices, Communication),
+    (devices, communication): (&Devices, Communication),
     (upper, floor): (f64, f64),
     budget: &mut Budget<'_>,
 ) -> Outcome {
@@ -264,24 +282,31 @@ fn along(
     Search::new(problem, &lattice, devices, communication, upper, floor).run(budget)
 }
 
-fn infeasible(graph: &OperatorGraph, problem: &Problem, devices: Devices) -> Vec<Infeasible> {
-    let host = |unit: &problem::Unit| devices.cpus > 0 && unit.cpu_ms.is_finite();
+fn infeasible(graph: &OperatorGraph, problem: &Problem, devices: &Devices) -> Vec<Infeasible> {
+    let used = || devices.groups.iter().filter(|group| group.count > 0);
+    let roomy = |unit: &problem::Unit| {
+        used().any(|group| {
+            group.memory_bytes.is_none() && group.time(unit.accelerator_ms, unit.cpu_ms).is_finite()
+        })
+    };
     let mut reasons = Vec::new();
     let mut must = 0u64;
     for unit in &problem.units {
-        let device = devices.accelerators > 0
-            && unit.accelerator_ms.is_finite()
-            && unit.resident_bytes <= devices.memory_bytes;
-        if !host(unit) {
+        let fits = used().any(|group| {
+            group.time(unit.accelerator_ms, unit.cpu_ms).is_finite() && group.fits(unit.resident_bytes)
+        });
+        if !roomy(unit) {
             must = must.saturating_add(unit.resident_bytes);
-            if !device {
-                let ids = unit.operators.iter().map(|&at| graph.operators()[at].id).collect();
-                reasons.push(Infeasible::Unit { ids, bytes: unit.resident_bytes });
-            }
+        }
+        if !fits {
+            let ids = unit.operators.iter().map(|&at| graph.operators()[at].id).collect();
+            reasons.push(Infeasible::Unit { ids, bytes: unit.resident_bytes });
         }
     }
-    let accelerators = u64::try_from(devices.accelerators).unwrap_or(u64::MAX);
-    let capacity = devices.memory_bytes.saturating_mul(accelerators);
+    let capacity = used().fold(0u64, |sum, group| {
+        let count = u64::try_from(group.count).unwrap_or(u64::MAX);
+        sum.saturating_add(group.memory_bytes.unwrap_or(0).saturating_mul(count))
+    });
     if must > capacity {
         reasons.push(Infeasible::Total { bytes: must, capacity });
     }
@@ -299,6 +324,11 @@ fn binding(verdict: &Verdict, heaviest_ms: f64) -> Binding {
         Some(score) if score.transfer_ms > score.compute_ms => Binding::Transfers { part: worst },
         _ => Binding::Compute { part: worst },
     }
+}
+
+fn lines(faults: &[DeviceFault]) -> String {
+    let lines: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    lines.join("\n")
 }
 
 fn reasons(reasons: &[Infeasible]) -> String {

@@ -6,13 +6,13 @@
 //! No step loses an optimum: an operator that keeps memory joins only where memory cannot run out.
 
 use super::components::components;
-use super::search::Split;
+use super::search::{Split, SplitPart};
 use super::{Devices, Part, Placement};
-use crate::operators::{Operator, OperatorGraph, topological};
+use crate::operators::{Kind, Operator, OperatorGraph, topological};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Operators that are placed together.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Unit {
     /// Their places in the graph, ascending.
     pub operators: Vec<usize>,
@@ -20,8 +20,10 @@ pub(super) struct Unit {
     pub accelerator_ms: f64,
     /// Time on a CPU; infinite when it cannot run there.
     pub cpu_ms: f64,
-    /// Memory on an accelerator.
+    /// Memory on a device.
     pub resident_bytes: u64,
+    /// Gradients that replicas exchange; 0 without a backward pass.
+    pub exchanged_bytes: f64,
 }
 
 /// Outputs of one unit with the same consumers in other units.
@@ -31,6 +33,28 @@ pub(super) struct Net {
     pub consumers: usize,
     /// Time to move the outputs.
     pub transfer_ms: f64,
+}
+
+impl Unit {
+    /// Its time on an accelerator, where it has one.
+    pub(super) fn work_ms(&self) -> f64 {
+        if self.accelerator_ms.is_finite() { self.accelerator_ms } else { 0.0 }
+    }
+
+    /// The least time it takes a device; a replicated unit may be shared by all devices of a group.
+    pub(super) fn least_ms(&self, devices: &Devices, shared: bool) -> f64 {
+        let groups = devices.groups.iter().enumerate().filter(|(_, group)| group.count > 0);
+        let times = groups.map(|(number, group)| {
+            let sharers = if shared { devices.replicas_max(number) } else { 1 };
+            group.time(self.accelerator_ms, self.cpu_ms) / sharers as f64
+        });
+        times.fold(f64::INFINITY, f64::min)
+    }
+}
+
+/// What `count` devices of a rate do; nothing when there is none, whatever the rate.
+pub(super) fn share(rate: f64, count: usize) -> f64 {
+    if count == 0 { 0.0 } else { rate * count as f64 }
 }
 
 /// Units numbered so that forward edges point to greater numbers.
@@ -46,7 +70,7 @@ pub(super) struct Problem {
 }
 
 impl Problem {
-    pub(super) fn new(graph: &OperatorGraph, devices: Devices) -> Self {
+    pub(super) fn new(graph: &OperatorGraph, devices: &Devices) -> Self {
         let operators = graph.operators();
         let class = classes(operators);
         let classes = class.iter().max().map_or(0, |last| last + 1);
@@ -72,14 +96,14 @@ impl Problem {
         let mut block_of = vec![0; self.units.len()];
         let mut units = Vec::with_capacity(blocks.len());
         for (block, members) in blocks.iter().enumerate() {
-            let mut merged =
-                Unit { operators: Vec::new(), accelerator_ms: 0.0, cpu_ms: 0.0, resident_bytes: 0 };
+            let mut merged = Unit::default();
             for &member in members {
                 block_of[member] = block;
                 let unit = &self.units[member];
                 merged.accelerator_ms += unit.accelerator_ms;
                 merged.cpu_ms += unit.cpu_ms;
                 merged.resident_bytes = merged.resident_bytes.saturating_add(unit.resident_bytes);
+                merged.exchanged_bytes += unit.exchanged_bytes;
             }
             units.push(merged);
         }
@@ -128,47 +152,50 @@ impl Problem {
         problem
     }
 
-    /// The greatest time that one unit takes on the kind of device that suits it best.
-    pub(super) fn heaviest_ms(&self) -> f64 {
-        self.units.iter().map(|unit| unit.accelerator_ms.min(unit.cpu_ms)).fold(0.0, f64::max)
+    /// The greatest time that one unit takes on the device that suits it best.
+    pub(super) fn heaviest_ms(&self, devices: &Devices) -> f64 {
+        self.units.iter().map(|unit| unit.least_ms(devices, true)).fold(0.0, f64::max)
     }
 
     /// A value that no placement is below: its heaviest unit, and all work spread evenly.
-    pub(super) fn lower_bound(&self, devices: Devices) -> f64 {
-        let least = |unit: &Unit| match (devices.accelerators, devices.cpus) {
-            (0, _) => unit.cpu_ms,
-            (_, 0) => unit.accelerator_ms,
-            _ => unit.accelerator_ms.min(unit.cpu_ms),
-        };
-        let heaviest = self.units.iter().map(least).fold(0.0, f64::max);
-        let total: f64 = self.units.iter().map(least).sum();
+    pub(super) fn lower_bound(&self, devices: &Devices) -> f64 {
+        let total: f64 = self.units.iter().map(|unit| unit.least_ms(devices, false)).sum();
         // Sums differ in their last digits with their order.
-        let spread = total / (devices.accelerators + devices.cpus) as f64 * (1.0 - 1e-12);
-        heaviest.max(spread).max(self.exchanged(devices))
+        let spread = total / devices.count() as f64 * (1.0 - 1e-12);
+        self.heaviest_ms(devices).max(spread).max(self.exchanged(devices))
     }
 
-    /// A bound from what a CPU is worth: in the time of the value it does at most so much of the accelerators' work.
-    fn exchanged(&self, devices: Devices) -> f64 {
-        let finite = |unit: &&Unit| unit.accelerator_ms.is_finite() && unit.accelerator_ms > 0.0;
-        let work: f64 = self.units.iter().filter(finite).map(|unit| unit.accelerator_ms).sum();
+    /// A bound from what devices are worth: in the time of the value each does at most so much accelerator work.
+    fn exchanged(&self, devices: &Devices) -> f64 {
+        let work: f64 = self.units.iter().map(Unit::work_ms).sum();
+        let rates = self.rates(devices);
+        let rate: f64 =
+            rates.iter().zip(&devices.groups).map(|(rate, group)| share(*rate, group.count)).sum();
+        if rate > 0.0 { work / rate * (1.0 - 1e-12) } else { 0.0 }
+    }
+
+    /// The most accelerator work that one device of each group does in a unit of time.
+    pub(super) fn rates(&self, devices: &Devices) -> Vec<f64> {
         let worth = self
             .units
             .iter()
-            .filter(finite)
+            .filter(|unit| unit.work_ms() > 0.0)
             .map(|unit| unit.accelerator_ms / unit.cpu_ms)
             .fold(0.0, f64::max);
-        let cpus = if devices.cpus == 0 { 0.0 } else { devices.cpus as f64 * worth };
-        let rate = devices.accelerators as f64 + cpus;
-        if rate > 0.0 { work / rate * (1.0 - 1e-12) } else { 0.0 }
+        let rate = |group: &super::Group| match group.kind {
+            Kind::Accelerator => group.speed,
+            Kind::Cpu => worth * group.speed,
+        };
+        devices.groups.iter().map(rate).collect()
     }
 
     /// The placement that a split of the units means.
     pub(super) fn placement(&self, split: &Split) -> Placement {
-        let part = |(kind, units): &(_, Vec<usize>)| {
+        let part = |part: &SplitPart| {
             let mut operators: Vec<usize> =
-                units.iter().flat_map(|&unit| self.units[unit].operators.iter().copied()).collect();
+                part.units.iter().flat_map(|&unit| self.units[unit].operators.iter().copied()).collect();
             operators.sort_unstable();
-            Part { kind: *kind, operators }
+            Part { group: part.group, replicas: part.replicas, operators }
         };
         Placement { parts: split.parts.iter().map(part).collect() }
     }
@@ -237,14 +264,14 @@ struct Joining {
 impl Joining {
     fn new(
         graph: &OperatorGraph,
-        devices: Devices,
+        devices: &Devices,
         group: &[usize],
         count: usize,
         edges: &[(usize, usize)],
     ) -> Self {
         let operators = graph.operators();
         let total = operators.iter().fold(0u64, |sum, operator| sum.saturating_add(operator.resident_bytes));
-        let roomy = total <= devices.memory_bytes;
+        let roomy = devices.groups.iter().all(|group| group.fits(total));
         let mut joining = Self {
             neighbours: vec![BTreeSet::new(); count],
             free: vec![true; count],
@@ -324,14 +351,15 @@ impl Joining {
 }
 
 fn units(operators: &[Operator], unit_of: &[usize], count: usize) -> Vec<Unit> {
-    let empty = Unit { operators: Vec::new(), accelerator_ms: 0.0, cpu_ms: 0.0, resident_bytes: 0 };
-    let mut units = vec![empty; count];
+    let training = operators.iter().any(|operator| operator.backward);
+    let mut units = vec![Unit::default(); count];
     for (place, (operator, &unit)) in operators.iter().zip(unit_of).enumerate() {
         let unit = &mut units[unit];
         unit.operators.push(place);
         unit.accelerator_ms += operator.accelerator_ms.unwrap_or(f64::INFINITY);
         unit.cpu_ms += operator.cpu_ms.unwrap_or(f64::INFINITY);
         unit.resident_bytes = unit.resident_bytes.saturating_add(operator.resident_bytes);
+        unit.exchanged_bytes += operator.exchanged_bytes(training);
     }
     units
 }

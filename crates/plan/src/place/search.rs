@@ -8,10 +8,10 @@
 //! rank, which meets each set once; their transfers are kept up to date on the way. What cannot lead below the upper
 //! bound is not followed.
 
+use super::devices::PartCost;
 use super::lattice::Lattice;
-use super::problem::Problem;
+use super::problem::{Problem, share};
 use super::{Communication, Devices, Limits};
-use crate::operators::Kind;
 
 /// Bytes of one state: its value and its link.
 pub(super) const STATE_BYTES: usize = 16;
@@ -35,8 +35,12 @@ impl<'a> Budget<'a> {
         self.pairs
     }
 
+    pub(super) fn limits(&self) -> Limits<'a> {
+        self.limits
+    }
+
     /// Counts one set; whether it may be looked at.
-    fn spend(&mut self) -> bool {
+    pub(super) fn spend(&mut self) -> bool {
         self.pairs += 1;
         if self.pairs >= self.limits.pairs_max
             || (self.pairs.is_multiple_of(PAIRS_PER_CHECK) && (self.limits.stop)())
@@ -51,14 +55,22 @@ impl<'a> Budget<'a> {
 #[derive(Clone, Debug)]
 pub(super) struct Split {
     pub value: f64,
-    pub parts: Vec<(Kind, Vec<usize>)>,
+    pub parts: Vec<SplitPart>,
+}
+
+/// Units on devices of a group.
+#[derive(Clone, Debug)]
+pub(super) struct SplitPart {
+    pub group: usize,
+    pub replicas: usize,
+    pub units: Vec<usize>,
 }
 
 impl Split {
     /// The split with each block replaced by its units.
     pub(super) fn expanded(mut self, blocks: &[Vec<usize>]) -> Self {
-        for (_, units) in &mut self.parts {
-            *units = units.iter().flat_map(|&block| blocks[block].iter().copied()).collect();
+        for part in &mut self.parts {
+            part.units = part.units.iter().flat_map(|&block| blocks[block].iter().copied()).collect();
         }
         self
     }
@@ -77,7 +89,8 @@ pub(super) struct Outcome {
 #[derive(Clone, Copy)]
 struct Link {
     before: u32,
-    kind: Kind,
+    group: u16,
+    replicas: u16,
 }
 
 /// One set that is being grown: everything about it but which units it holds.
@@ -92,62 +105,83 @@ struct Frame {
     cpu_ms: f64,
     resident_bytes: u64,
     transfer_ms: f64,
+    exchanged_bytes: f64,
+}
+
+/// A group of devices in the search. A state counts the devices used of every group, as digits of a number.
+struct Digit {
+    /// What one more device adds to a state.
+    stride: usize,
+    count: usize,
+    replicas_max: usize,
+    /// Greatest accelerator work that one device does in a unit of time.
+    rate: f64,
+    /// States of the ideal at hand that can be extended by this group.
+    open: Vec<(usize, f64)>,
+}
+
+/// Counts of used devices that the search tells apart; `None` when they are too many to number.
+pub(super) fn states(devices: &Devices) -> Option<usize> {
+    devices.groups.iter().try_fold(1usize, |states, group| states.checked_mul(group.count + 1))
 }
 
 pub(super) struct Search<'a> {
     problem: &'a Problem,
     lattice: &'a Lattice,
-    devices: Devices,
+    devices: &'a Devices,
     communication: Communication,
     /// Only splits below this are of use.
     upper: f64,
     /// No split is below this.
     floor: f64,
+    states: usize,
+    digits: Vec<Digit>,
     values: Vec<f64>,
     links: Vec<Link>,
     /// Accelerator time of what is not in an ideal.
     remaining_ms: Vec<f64>,
-    /// Greatest quotient of a unit's accelerator time by its CPU time.
-    cpu_worth: f64,
     /// Units of a net's consumers that are in the set.
     inside: Vec<usize>,
     member: Vec<bool>,
-    /// States of the ideal at hand that can be extended by an accelerator, and by a CPU.
-    by_accelerator: Vec<(usize, f64)>,
-    by_cpu: Vec<(usize, f64)>,
 }
 
 impl<'a> Search<'a> {
+    /// # Panics
+    ///
+    /// When states cannot be numbered; a lattice of ideals is not made then, and devices have bounds.
     pub(super) fn new(
         problem: &'a Problem,
         lattice: &'a Lattice,
-        devices: Devices,
+        devices: &'a Devices,
         communication: Communication,
         upper: f64,
         floor: f64,
     ) -> Self {
-        let states = (devices.accelerators + 1) * (devices.cpus + 1);
+        let states = states(devices).expect("the states of bounded devices can be numbered");
         let mut values = vec![f64::INFINITY; states * lattice.len()];
         values[0] = 0.0;
-        let finite = |ms: f64| if ms.is_finite() { ms } else { 0.0 };
-        let total: f64 = problem.units.iter().map(|unit| finite(unit.accelerator_ms)).sum();
+        let total: f64 = problem.units.iter().map(super::problem::Unit::work_ms).sum();
         let mut remaining_ms = vec![total; lattice.len()];
         for ideal in 1..lattice.len() {
             let (unit, before) = lattice.made(ideal);
-            remaining_ms[ideal] = remaining_ms[before] - finite(problem.units[unit].accelerator_ms);
+            remaining_ms[ideal] = remaining_ms[before] - problem.units[unit].work_ms();
         }
-        let worth = |unit: &super::problem::Unit| {
-            if unit.accelerator_ms > 0.0 { finite(unit.accelerator_ms) / unit.cpu_ms } else { 0.0 }
-        };
+        let mut stride = 1;
+        let mut digits = Vec::with_capacity(devices.groups.len());
+        for (number, (group, rate)) in devices.groups.iter().zip(problem.rates(devices)).enumerate() {
+            let (count, replicas_max) = (group.count, devices.replicas_max(number));
+            digits.push(Digit { stride, count, replicas_max, rate, open: Vec::new() });
+            stride *= group.count + 1;
+        }
+        let none = Link { before: 0, group: 0, replicas: 1 };
         Self {
             values,
-            links: vec![Link { before: 0, kind: Kind::Cpu }; states * lattice.len()],
+            links: vec![none; states * lattice.len()],
             remaining_ms,
-            cpu_worth: problem.units.iter().map(worth).fold(0.0, f64::max),
             inside: vec![0; problem.nets.len()],
             member: vec![false; problem.units.len()],
-            by_accelerator: Vec::new(),
-            by_cpu: Vec::new(),
+            states,
+            digits,
             problem,
             lattice,
             devices,
@@ -176,49 +210,49 @@ impl<'a> Search<'a> {
         Outcome { split: self.split(), complete, alive }
     }
 
-    fn width(&self) -> usize {
-        self.devices.accelerators + 1
-    }
-
-    fn states(&self) -> usize {
-        self.width() * (self.devices.cpus + 1)
+    fn used(&self, state: usize, group: usize) -> usize {
+        let digit = &self.digits[group];
+        state / digit.stride % (digit.count + 1)
     }
 
     /// Lets devices stay unused, and gathers the states worth extending; whether there are any.
     fn open(&mut self, ideal: usize) -> bool {
-        let (width, row) = (self.width(), ideal * self.states());
-        self.by_accelerator.clear();
-        self.by_cpu.clear();
-        for state in 0..self.states() {
-            let (cpus, accelerators) = (state / width, state % width);
+        let row = ideal * self.states;
+        for digit in &mut self.digits {
+            digit.open.clear();
+        }
+        for state in 0..self.states {
             let mut inherited = false;
-            for (from, there) in [(1, accelerators > 0), (width, cpus > 0)] {
-                if there && self.values[row + state - from] <= self.values[row + state] {
-                    self.values[row + state] = self.values[row + state - from];
-                    self.links[row + state] = self.links[row + state - from];
+            for group in 0..self.digits.len() {
+                if self.used(state, group) == 0 {
+                    continue;
+                }
+                let fewer = row + state - self.digits[group].stride;
+                if self.values[fewer] <= self.values[row + state] {
+                    self.values[row + state] = self.values[fewer];
+                    self.links[row + state] = self.links[fewer];
                     inherited = true;
                 }
             }
             let value = self.values[row + state];
-            let accelerators_left = self.devices.accelerators - accelerators;
-            let cpus_left = self.devices.cpus - cpus;
-            if inherited || value >= self.upper || !self.reachable(ideal, accelerators_left, cpus_left) {
+            if inherited || value >= self.upper || !self.reachable(ideal, state) {
                 continue;
             }
-            if accelerators_left > 0 {
-                self.by_accelerator.push((state, value));
-            }
-            if cpus_left > 0 {
-                self.by_cpu.push((state, value));
+            for group in 0..self.digits.len() {
+                if self.used(state, group) < self.digits[group].count {
+                    self.digits[group].open.push((state, value));
+                }
             }
         }
-        !(self.by_accelerator.is_empty() && self.by_cpu.is_empty())
+        self.digits.iter().any(|digit| !digit.open.is_empty())
     }
 
-    /// Whether what remains could be done below the upper bound by so many devices.
-    fn reachable(&self, ideal: usize, accelerators: usize, cpus: usize) -> bool {
-        let host = if cpus == 0 { 0.0 } else { cpus as f64 * self.upper * self.cpu_worth };
-        let most = accelerators as f64 * self.upper + host;
+    /// Whether what remains could be done below the upper bound by the devices that a state leaves.
+    fn reachable(&self, ideal: usize, state: usize) -> bool {
+        let mut most = 0.0;
+        for (group, digit) in self.digits.iter().enumerate() {
+            most += share(digit.rate * self.upper, digit.count - self.used(state, group));
+        }
         // Not a number when an infinite worth meets a zero bound: then nothing is excluded.
         let excluded = self.remaining_ms[ideal] > most * (1.0 + 1e-9) + 1e-9;
         !excluded
@@ -235,6 +269,7 @@ impl<'a> Search<'a> {
             cpu_ms: 0.0,
             resident_bytes: 0,
             transfer_ms: 0.0,
+            exchanged_bytes: 0.0,
         }];
         let lattice = self.lattice;
         while let Some(top) = path.last_mut() {
@@ -262,28 +297,32 @@ impl<'a> Search<'a> {
                 cpu_ms: top.cpu_ms + costs.cpu_ms,
                 resident_bytes: top.resident_bytes.saturating_add(costs.resident_bytes),
                 transfer_ms: top.transfer_ms,
+                exchanged_bytes: top.exchanged_bytes + costs.exchanged_bytes,
             };
-            let on_accelerator = !self.by_accelerator.is_empty()
-                && frame.accelerator_ms < self.upper
-                && frame.resident_bytes <= self.devices.memory_bytes;
-            let on_cpu = !self.by_cpu.is_empty() && frame.cpu_ms < self.upper;
-            if !on_accelerator && !on_cpu {
+            if !(0..self.digits.len()).any(|group| self.bearable(group, &frame)) {
                 continue;
             }
             if !budget.spend() {
                 return false;
             }
             frame.transfer_ms += self.enter(unit);
-            if on_accelerator {
-                let load = self.communication.load(frame.accelerator_ms, frame.transfer_ms);
-                self.relax(ideal, frame.ideal, Kind::Accelerator, load);
-            }
-            if on_cpu {
-                self.relax(ideal, frame.ideal, Kind::Cpu, frame.cpu_ms);
+            for group in 0..self.digits.len() {
+                if self.bearable(group, &frame) {
+                    self.relax(ideal, &frame, group);
+                }
             }
             path.push(frame);
         }
         true
+    }
+
+    /// Whether the set, and so perhaps a greater one, could run on a device of `group`.
+    fn bearable(&self, group: usize, frame: &Frame) -> bool {
+        let digit = &self.digits[group];
+        let devices = &self.devices.groups[group];
+        !digit.open.is_empty()
+            && devices.time(frame.accelerator_ms, frame.cpu_ms) < self.upper * digit.replicas_max as f64
+            && devices.fits(frame.resident_bytes)
     }
 
     /// Adds a unit to the set; what its transfers grow by.
@@ -320,57 +359,69 @@ impl<'a> Search<'a> {
         self.member[unit] = false;
     }
 
-    fn relax(&mut self, from: usize, to: usize, kind: Kind, load: f64) {
-        if load >= self.upper {
-            return;
-        }
-        let width = self.width();
-        let (extended, step) = match kind {
-            Kind::Accelerator => (&self.by_accelerator, 1),
-            Kind::Cpu => (&self.by_cpu, width),
-        };
-        let row = to * (width * (self.devices.cpus + 1));
-        for &(state, before) in extended {
-            let value = before.max(load);
-            if value < self.values[row + state + step] {
-                self.values[row + state + step] = value;
-                self.links[row + state + step] =
-                    Link { before: u32::try_from(from).unwrap_or(u32::MAX), kind };
-                if to + 1 == self.lattice.len() {
-                    self.upper = self.upper.min(value);
+    /// Puts the set on devices of `group`, replicated as often as there are devices left.
+    fn relax(&mut self, from: usize, frame: &Frame, group: usize) {
+        let row = frame.ideal * self.states;
+        let last = frame.ideal + 1 == self.lattice.len();
+        for replicas in 1..=self.digits[group].replicas_max {
+            let cost = PartCost {
+                accelerator_ms: frame.accelerator_ms,
+                cpu_ms: frame.cpu_ms,
+                transfer_ms: frame.transfer_ms,
+                exchanged_bytes: frame.exchanged_bytes,
+                replicas,
+            };
+            let load = self.devices.load(group, self.communication, cost);
+            if load >= self.upper {
+                continue;
+            }
+            let link = Link { before: narrow(from), group: short(group), replicas: short(replicas) };
+            let digit = &self.digits[group];
+            let step = digit.stride * replicas;
+            for &(state, before) in &digit.open {
+                if replicas > 1 && state / digit.stride % (digit.count + 1) + replicas > digit.count {
+                    continue;
+                }
+                let value = before.max(load);
+                if value < self.values[row + state + step] {
+                    self.values[row + state + step] = value;
+                    self.links[row + state + step] = link;
+                    if last {
+                        self.upper = self.upper.min(value);
+                    }
                 }
             }
         }
     }
 
+    /// The best of the states of an ideal that use no more devices than `most` does.
+    fn best(&self, ideal: usize, most: usize) -> Option<usize> {
+        let value = |state: &usize| self.values[ideal * self.states + state];
+        let within = |state: &usize| {
+            (0..self.digits.len()).all(|group| self.used(*state, group) <= self.used(most, group))
+        };
+        (0..self.states).filter(within).min_by(|a, b| value(a).total_cmp(&value(b)))
+    }
+
     /// Walks the links back from everything placed.
     fn split(&self) -> Option<Split> {
-        let (width, states) = (self.width(), self.states());
-        let last = self.lattice.len() - 1;
-        let best = |ideal: usize, cpus: usize, accelerators: usize| {
-            let within = (0..states).filter(|state| state / width <= cpus && state % width <= accelerators);
-            within
-                .min_by(|&a, &b| self.values[ideal * states + a].total_cmp(&self.values[ideal * states + b]))
-        };
-        let mut state = best(last, self.devices.cpus, self.devices.accelerators)?;
-        let value = self.values[last * states + state];
+        let mut ideal = self.lattice.len() - 1;
+        let mut state = self.best(ideal, self.states - 1)?;
+        let value = self.values[ideal * self.states + state];
         if !value.is_finite() {
             return None;
         }
         let mut parts = Vec::new();
-        let mut ideal = last;
         while ideal != 0 {
-            let link = self.links[ideal * states + state];
-            let before = link.before as usize;
+            let link = self.links[ideal * self.states + state];
+            let (before, group, replicas) =
+                (link.before as usize, usize::from(link.group), usize::from(link.replicas));
             let earlier = self.lattice.members(before);
             let mut units = self.lattice.members(ideal);
             units.retain(|unit| earlier.binary_search(unit).is_err());
-            parts.push((link.kind, units));
-            let (cpus, accelerators) = (state / width, state % width);
-            state = match link.kind {
-                Kind::Accelerator => best(before, cpus, accelerators.checked_sub(1)?)?,
-                Kind::Cpu => best(before, cpus.checked_sub(1)?, accelerators)?,
-            };
+            parts.push(SplitPart { group, replicas, units });
+            let used = self.digits[group].stride.checked_mul(replicas)?;
+            state = self.best(before, state.checked_sub(used)?)?;
             ideal = before;
         }
         parts.reverse();
@@ -378,12 +429,12 @@ impl<'a> Search<'a> {
     }
 }
 
-impl Communication {
-    /// The load of an accelerator that computes and transfers so long.
-    pub(super) fn load(self, compute_ms: f64, transfer_ms: f64) -> f64 {
-        match self {
-            Self::Serial => compute_ms + transfer_ms,
-            Self::Overlapped => compute_ms.max(transfer_ms),
-        }
-    }
+/// Numbers of ideals; memory bounds them far below 2^32.
+fn narrow(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// Numbers of groups and replicas; devices have bounds far below 2^16.
+fn short(number: usize) -> u16 {
+    u16::try_from(number).unwrap_or(u16::MAX)
 }

@@ -3,7 +3,7 @@
 use expect_test::{Expect, expect};
 use plan::pipeline::{Level, Pipeline, Stage, judge_pipeline, plan_pipeline};
 use plan::{
-    Communication, Devices, Kind, Limits, Operator, OperatorGraph, Part, PlaceError, Placement, judge, place,
+    Communication, Devices, Limits, Operator, OperatorGraph, Part, PlaceError, Placement, judge, place,
 };
 
 /// Operators in a row, a millisecond and so many bytes each.
@@ -25,10 +25,10 @@ fn chain(length: u64, bytes: u64) -> OperatorGraph {
 }
 
 fn check(graph: &OperatorGraph, (accelerators, cpus, memory_bytes): (usize, usize, u64), expected: &Expect) {
-    let devices = Devices { accelerators, cpus, memory_bytes };
-    let text = match place(graph, devices, Communication::Serial, Limits::default()) {
+    let devices = Devices::uniform(accelerators, cpus, memory_bytes);
+    let text = match place(graph, &devices, Communication::Serial, Limits::default()) {
         Ok((placement, report)) => {
-            assert_eq!(judge(graph, devices, Communication::Serial, &placement).faults, []);
+            assert_eq!(judge(graph, &devices, Communication::Serial, &placement).faults, []);
             let proof = if report.proved { "proved" } else { "unproved" };
             format!(
                 "{} parts, {} ms, at least {:.1} ms, {proof}, {:?}",
@@ -98,9 +98,9 @@ fn a_long_chain_is_answered_in_blocks() {
 
 #[test]
 fn limits_that_allow_nothing_find_nothing() {
-    let devices = Devices { accelerators: 2, cpus: 0, memory_bytes: 1 << 30 };
+    let devices = Devices::uniform(2, 0, 1 << 30);
     let none = Limits { pairs_max: 0, ..Limits::default() };
-    let outcome = place(&chain(40, 1), devices, Communication::Serial, none);
+    let outcome = place(&chain(40, 1), &devices, Communication::Serial, none);
     assert_eq!(outcome, Err(PlaceError::NoneFound));
 }
 
@@ -111,30 +111,24 @@ fn lines(faults: &[impl ToString]) -> String {
 
 #[test]
 fn the_judge_names_every_fault_of_a_placement() {
-    let part = |kind, operators: &[usize]| Part { kind, operators: operators.to_vec() };
-    let parts = vec![
-        part(Kind::Accelerator, &[0, 2]),
-        part(Kind::Accelerator, &[1, 2]),
-        part(Kind::Cpu, &[]),
-        part(Kind::Accelerator, &[9]),
-    ];
-    let devices = Devices { accelerators: 2, cpus: 0, memory_bytes: 15 };
-    let verdict = judge(&chain(4, 10), devices, Communication::Serial, &Placement { parts });
+    let part = |group, operators: &[usize]| Part { group, replicas: 1, operators: operators.to_vec() };
+    let parts = vec![part(0, &[0, 2]), part(0, &[1, 2]), part(1, &[]), part(0, &[9])];
+    let devices = Devices::uniform(2, 0, 15);
+    let verdict = judge(&chain(4, 10), &devices, Communication::Serial, &Placement { parts });
     expect![[r#"
         part 2 is empty; leave the device out
         part 3 names operator place 9, the graph has fewer
         operator 2 is placed 2 times, not once
         operator 3 is placed 0 times, not once
-        3 devices of kind Accelerator are used, there are 2
-        1 devices of kind Cpu are used, there are 0
-        part 0 keeps 20 bytes, its accelerator has 15
-        part 1 keeps 20 bytes, its accelerator has 15"#]]
+        3 devices of group 0 are used, there are 2
+        1 devices of group 1 are used, there are 0
+        part 0 keeps 20 bytes, its device has 15
+        part 1 keeps 20 bytes, its device has 15"#]]
     .assert_eq(&lines(&verdict.faults));
 
-    let islands =
-        Placement { parts: vec![part(Kind::Accelerator, &[0, 2]), part(Kind::Accelerator, &[1, 3])] };
-    let devices = Devices { memory_bytes: 20, ..devices };
-    let verdict = judge(&chain(4, 10), devices, Communication::Serial, &islands);
+    let islands = Placement { parts: vec![part(0, &[0, 2]), part(0, &[1, 3])] };
+    let devices = Devices::uniform(2, 0, 20);
+    let verdict = judge(&chain(4, 10), &devices, Communication::Serial, &islands);
     assert_eq!(verdict.faults, []);
     assert!(!verdict.acyclic && verdict.parts.iter().all(|part| !part.contiguous));
 }

@@ -40,8 +40,8 @@ fn contiguous_optima_are_the_published_planners_to_all_digits() {
     for name in WORKLOADS {
         let file = workload(name);
         let (placement, report) =
-            place(&file.graph, file.devices, Communication::Serial, Limits::default()).unwrap();
-        let verdict = judge(&file.graph, file.devices, Communication::Serial, &placement);
+            place(&file.graph, &file.devices, Communication::Serial, Limits::default()).unwrap();
+        let verdict = judge(&file.graph, &file.devices, Communication::Serial, &placement);
         assert_eq!(verdict.faults, [], "{name}");
         assert!(verdict.contiguous(), "{name}");
         assert!(report.proved && report.lower_ms.to_bits() == report.value_ms.to_bits(), "{name}");
@@ -90,7 +90,7 @@ fn the_judge_scores_foreign_splits_as_their_makers_did() {
         let text =
             data::text(&format!("dnn-partitioning/reference-runs/{}_{kind}.json", name.replace('/', "_")));
         let split = read_split(&text, &file.graph).unwrap();
-        let verdict = judge(&file.graph, file.devices, Communication::Serial, &split);
+        let verdict = judge(&file.graph, &file.devices, Communication::Serial, &split);
         assert_eq!(verdict.faults, [], "{name} {kind}");
         let contiguous = if verdict.contiguous() { "contiguous" } else { "islands" };
         writeln!(lines, "{name} {kind} {:.4} {contiguous}", verdict.value_ms).unwrap();
@@ -116,14 +116,14 @@ fn the_judge_scores_foreign_splits_as_their_makers_did() {
 fn limits_end_a_search_with_an_unproved_incumbent() {
     let file = workload("LayerGraphs/inceptionv3_training");
     let few = Limits { bytes_max: 1 << 16, ..Limits::default() };
-    let (placement, report) = place(&file.graph, file.devices, Communication::Serial, few).unwrap();
-    let verdict = judge(&file.graph, file.devices, Communication::Serial, &placement);
+    let (placement, report) = place(&file.graph, &file.devices, Communication::Serial, few).unwrap();
+    let verdict = judge(&file.graph, &file.devices, Communication::Serial, &placement);
     assert_eq!(verdict.faults, []);
     assert!(verdict.contiguous() && !report.proved && report.work.ideals == 0);
     let optimum = 122.761_616_210_9;
     assert!(report.lower_ms < optimum && optimum < report.value_ms && report.gap() > 0.0);
 
     let stopped = Limits { stop: &|| true, ..Limits::default() };
-    let (_, report) = place(&file.graph, file.devices, Communication::Serial, stopped).unwrap();
+    let (_, report) = place(&file.graph, &file.devices, Communication::Serial, stopped).unwrap();
     assert!(!report.proved && report.value_ms >= optimum);
 }
