@@ -9,6 +9,7 @@ mod operators;
 pub mod formats;
 pub mod pipeline;
 pub mod place;
+pub mod transfer;
 
 pub use operators::{
     EDGES_MAX, GraphError, GraphFault, Kind, OPERATORS_MAX, Operator, OperatorGraph, TRANSFER_MS_TOLERANCE,
