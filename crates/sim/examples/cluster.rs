@@ -44,6 +44,21 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn read(format: &str, text: &[String], policy: &str) -> Result<(Trace, Setup), Box<dyn Error>> {
     match (format, text) {
+        ("pollux", [text, ..]) => {
+            let folder = std::path::Path::new("../shared/data/cluster/pollux/traces");
+            let mut files = Vec::new();
+            for application in std::fs::read_dir(folder)? {
+                let application = application?.path();
+                for file in std::fs::read_dir(&application)? {
+                    let file = file?.path();
+                    let name = file.strip_prefix(folder)?.display().to_string();
+                    files.push((name, std::fs::read_to_string(file)?));
+                }
+            }
+            let applications = sim::cluster::Applications::parse(&files)?;
+            let trace = trace::pollux(text, &applications)?;
+            Ok((trace, Setup::pollux(std::sync::Arc::new(applications))))
+        }
         ("muri", [text]) => Ok((trace::muri(text)?, Setup::muri(policy != "muri-las"))),
         ("tiresias", [text]) => Ok((trace::tiresias(text)?, Setup::uniform(8, 8))),
         ("philly", [text]) => Ok((trace::philly(text, None)?, Setup::uniform(250, 8))),

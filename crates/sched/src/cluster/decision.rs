@@ -2,7 +2,7 @@
 
 use super::{Grant, JobId};
 use serde::{Deserialize, Serialize};
-use vocab::Time;
+use vocab::{Span, Time};
 
 /// A choice for the cluster, in the imperative. A driver carries them out in order: a start on GPUs that a stop gives up
 /// waits for that stop.
@@ -35,6 +35,44 @@ pub enum Decision {
         /// Until then.
         until: Time,
     },
+    /// Ask the driver to work out shares of time; the answer comes as [`Event::PlanReady`](super::Event::PlanReady).
+    Replan {
+        /// The number of the question.
+        number: u64,
+        /// What is to be best.
+        goal: Goal,
+        /// The jobs to share out among.
+        jobs: Vec<Claim>,
+    },
+}
+
+/// What a plan of shares makes best.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Goal {
+    /// The smallest of the jobs' throughputs, each over that of an even split (Gavel's LAS).
+    MaxMin,
+    /// The same as if all kinds of GPU were alike.
+    MaxMinAlike,
+    /// The largest of the jobs' finish times, each over that alone on an even part.
+    FinishTimeFairness,
+    /// The last end.
+    Makespan,
+    /// The last end as if all kinds of GPU were alike.
+    MakespanAlike,
+}
+
+/// A job's claim to a share.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    /// The job.
+    pub job: JobId,
+    /// Its weight, in thousandths.
+    pub weight_milli: u64,
+    /// Time since it was submitted.
+    pub age: Span,
+    /// Steps left; 1 where they are not counted.
+    pub steps_left: u64,
 }
 
 /// A running job's new grant.

@@ -51,6 +51,27 @@ pub enum Event {
         /// Time alone on its GPUs.
         left: Span,
     },
+    /// Steps believed to be left of a job.
+    StepsCounted {
+        /// The job.
+        job: JobId,
+        /// The steps.
+        left: u64,
+    },
+    /// How fast a job would be by GPUs, on as few nodes as they fill.
+    SpeedMeasured {
+        /// The job.
+        job: JobId,
+        /// Time of a step, or of a step's worth of progress, on 1, 2, … GPUs; at most as many as it can use.
+        steps: Vec<Span>,
+    },
+    /// What a [`Decision::Replan`](super::Decision::Replan) asked for.
+    PlanReady {
+        /// The number of the question.
+        number: u64,
+        /// Shares of time by job and kind of node, in the order they were asked for, in billionths.
+        shares: Vec<(JobId, Vec<u64>)>,
+    },
     /// A job is done.
     JobFinished {
         /// The job.

@@ -59,6 +59,16 @@ impl Free {
         self.nodes.get_mut(at)
     }
 
+    /// Takes what `grant` holds, as far as it is free.
+    pub fn take(&mut self, grant: &Grant) {
+        for piece in &grant.pieces {
+            let Some(node) = self.node_mut(piece.node) else { continue };
+            node.gpus = node.gpus.without(piece.gpus);
+            node.cpu_milli = node.cpu_milli.saturating_sub(piece.cpu_milli);
+            node.memory.0 = node.memory.0.saturating_sub(piece.memory.0);
+        }
+    }
+
     /// Gives `grant` back.
     pub fn give(&mut self, grant: &Grant) {
         for piece in &grant.pieces {

@@ -61,8 +61,10 @@ pub struct JobSpec {
     pub model: ModelId,
     /// When it was submitted.
     pub arrival: Time,
-    /// GPUs it needs, all at once.
+    /// GPUs it asks for, all at once.
     pub gpus: u32,
+    /// Numbers of GPUs it can run on: just `gpus` for a rigid gang.
+    pub elastic: (u32, u32),
     /// Believed time alone on its GPUs, from start to end.
     pub solo: Span,
     /// CPUs in thousandths, over all its GPUs, beyond which it gets no faster.
@@ -71,6 +73,39 @@ pub struct JobSpec {
     pub memory: Bytes,
     /// What it needs on each GPU.
     pub gpu: GpuNeed,
+    /// How much slower it is when its GPUs span nodes or racks, in thousandths, by [`Level`].
+    pub spread_milli: [u32; Level::COUNT],
+}
+
+impl JobSpec {
+    /// Whether it can run on `gpus` GPUs.
+    #[must_use]
+    pub const fn runs_on(&self, gpus: u32) -> bool {
+        self.elastic.0 <= gpus && gpus <= self.elastic.1
+    }
+}
+
+/// The widest link between a job's GPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Level {
+    /// All on one node.
+    Node,
+    /// On several nodes of a rack.
+    Rack,
+    /// On several racks.
+    Cluster,
+}
+
+impl Level {
+    /// How many levels there are.
+    pub const COUNT: usize = 3;
+
+    /// Its place in a table by level.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
 }
 
 /// Where a job stands.
@@ -108,6 +143,12 @@ pub struct Job {
     pub left: Span,
     /// Time it ran before it last started.
     pub(super) ran: Span,
+    /// GPU time it had until `counted`.
+    pub(super) had: Span,
+    /// Since when its present GPUs are to be counted.
+    pub(super) counted: Time,
+    /// Steps believed left, where they are counted.
+    pub steps_left: Option<u64>,
     /// Starts so far.
     pub starts: u32,
 }
@@ -140,6 +181,15 @@ impl Job {
     /// GPU time it has had until `now`.
     #[must_use]
     pub fn service(&self, now: Time) -> Span {
-        self.ran(now) * u64::from(self.spec.gpus)
+        match &self.phase {
+            Phase::Running { grant, .. } => self.had + now.since(self.counted) * u64::from(grant.gpus()),
+            Phase::Waiting { .. } | Phase::Ended { .. } => self.had,
+        }
+    }
+
+    /// Whether it can run on `gpus` GPUs.
+    #[must_use]
+    pub const fn runs_on(&self, gpus: u32) -> bool {
+        self.spec.runs_on(gpus)
     }
 }

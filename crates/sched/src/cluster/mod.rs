@@ -12,13 +12,13 @@ pub mod pair;
 pub mod policy;
 mod world;
 
-pub use decision::{Decision, Regrant};
+pub use decision::{Claim, Decision, Goal, Regrant};
 pub use event::Event;
 pub use free::{Free, FreeNode};
 pub use grant::{GpuMask, Grant, Piece};
-pub use job::{GpuNeed, Job, JobId, JobSpec, Phase};
+pub use job::{GpuNeed, Job, JobId, JobSpec, Level, Phase};
 pub use node::{NodeId, NodeSpec};
-pub use world::{ClusterWorld, Refusal};
+pub use world::{ClusterWorld, Plan, Refusal};
 
 #[cfg(test)]
 mod tests;

@@ -29,6 +29,10 @@ impl fmt::Display for NodeId {
 pub struct NodeSpec {
     /// The node.
     pub node: NodeId,
+    /// The rack it stands in.
+    pub rack: u32,
+    /// The kind of its GPUs.
+    pub kind: u32,
     /// GPUs; at most 64.
     pub gpus: u8,
     /// Jobs that may share one GPU.

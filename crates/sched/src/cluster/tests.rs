@@ -10,6 +10,8 @@ use vocab::{Bytes, ModelId, Span, Time};
 fn node(id: u32, gpus: u8) -> Event {
     let spec = NodeSpec {
         node: NodeId(id),
+        rack: id / 2,
+        kind: id % 2,
         gpus,
         slots: 2,
         cpu_milli: u64::from(gpus) * 3_000,
@@ -26,10 +28,12 @@ fn job(id: u32, gpus: u32, cpu_milli: u64, memory: u64) -> Event {
         model: ModelId(id % 3),
         arrival: Time::ZERO,
         gpus,
+        elastic: (gpus.saturating_sub(id % 2).max(1), gpus),
         solo: Span::from_ns(1_000 + u64::from(id)),
         cpu_milli: cpu_milli * u64::from(gpus),
         memory: Bytes(memory * u64::from(gpus)),
         gpu,
+        spread_milli: [1_000, 1_200, 1_500],
     };
     Event::JobArrived { spec }
 }
@@ -45,6 +49,17 @@ fn fact() -> impl Strategy<Value = Event> {
             Event::JobProgressed { job: JobId(id), left: Span::from_ns(left) }
         }),
         1 => (0u32..4).prop_map(|id| Event::NodeLost { node: NodeId(id) }),
+        1 => (0u32..12, 1u64..900).prop_map(|(id, left)| Event::StepsCounted { job: JobId(id), left }),
+        2 => (0u32..12, prop::collection::vec(1u64..900, 0..9)).prop_map(|(id, steps)| Event::SpeedMeasured {
+            job: JobId(id),
+            steps: steps.into_iter().map(Span::from_ns).collect(),
+        }),
+        1 => (0u64..9, prop::collection::vec((0u32..12, prop::collection::vec(0u64..1 << 30, 2)), 0..9)).prop_map(
+            |(number, shares)| {
+                let shares = shares.into_iter().map(|(id, shares)| (JobId(id), shares)).collect();
+                Event::PlanReady { number, shares }
+            }
+        ),
         2 => (0u32..4, 1u8..9).prop_map(|(id, gpus)| node(id, gpus)),
         1 => (0u32..3, 0u32..3, 1_000u32..3_000).prop_map(|(model, beside, slowdown_milli)| {
             Event::PairMeasured { model: ModelId(model), beside: ModelId(beside), slowdown_milli }

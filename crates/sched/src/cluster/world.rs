@@ -3,7 +3,9 @@
 //! Invariants ([`ClusterWorld::check`]): a running job holds exactly its gang; a GPU carries at most `slots` jobs and no
 //! more memory than it has; CPUs and memory of a node are never granted twice; nothing is held on a lost node.
 
-use super::{Decision, Event, Free, FreeNode, GpuMask, Grant, Job, JobId, JobSpec, NodeId, NodeSpec, Phase};
+use super::{
+    Decision, Event, Free, FreeNode, GpuMask, Grant, Job, JobId, JobSpec, Level, NodeId, NodeSpec, Phase,
+};
 use crate::World;
 use std::collections::{BTreeMap, BTreeSet};
 use vocab::{Bytes, ModelId, Span, Time};
@@ -17,7 +19,19 @@ pub struct ClusterWorld {
     waiting: BTreeSet<JobId>,
     leases: BTreeSet<(Time, JobId)>,
     slowdowns: BTreeMap<(ModelId, ModelId), u32>,
+    speeds: BTreeMap<JobId, Vec<Span>>,
+    plan: Option<Plan>,
+    busy_gpus: u32,
     fresh: Vec<JobId>,
+}
+
+/// Shares of time that a driver worked out for a policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The number of the question.
+    pub number: u64,
+    /// Shares by job and kind of node, in billionths.
+    pub shares: Vec<(JobId, Vec<u64>)>,
 }
 
 #[derive(Clone, Debug)]
@@ -179,6 +193,35 @@ impl ClusterWorld {
         self.slowdowns.get(&(model, beside)).copied()
     }
 
+    /// The latest answer to a [`Decision::Replan`].
+    #[must_use]
+    pub const fn plan(&self) -> Option<&Plan> {
+        self.plan.as_ref()
+    }
+
+    /// Time of a step of a job on 1, 2, … GPUs, as measured; empty where it was not.
+    #[must_use]
+    pub fn speed(&self, job: JobId) -> &[Span] {
+        self.speeds.get(&job).map_or(&[], Vec::as_slice)
+    }
+
+    /// GPUs that carry a job.
+    #[must_use]
+    pub const fn busy_gpus(&self) -> u32 {
+        self.busy_gpus
+    }
+
+    /// The widest link between a grant's GPUs.
+    #[must_use]
+    pub fn level(&self, pieces: &[super::Piece]) -> Level {
+        let rack = |piece: &super::Piece| self.node(piece.node).map(|node| node.spec.rack);
+        match pieces {
+            [] | [_] => Level::Node,
+            [first, rest @ ..] if rest.iter().all(|piece| rack(piece) == rack(first)) => Level::Rack,
+            _ => Level::Cluster,
+        }
+    }
+
     fn node(&self, id: NodeId) -> Option<&Node> {
         self.nodes.get(id.index())?.as_ref()
     }
@@ -194,7 +237,7 @@ impl ClusterWorld {
     /// Whether `grant` fits what is free now.
     fn fit(&self, spec: &JobSpec, grant: &Grant) -> Result<(), Refusal> {
         let job = spec.job;
-        if grant.gpus() != spec.gpus {
+        if !spec.runs_on(grant.gpus()) {
             return Err(Refusal::Gang { job, needs: spec.gpus, gets: grant.gpus() });
         }
         let mut nodes: Vec<NodeId> = grant.pieces.iter().map(|piece| piece.node).collect();
@@ -226,13 +269,16 @@ impl ClusterWorld {
         let needs = spec.gpu.memory(grant.accumulate);
         for piece in &grant.pieces {
             let node = self.node_mut(piece.node).expect("a grant that fits names live nodes");
+            let before = node.free.gpus.count();
             node.free.gpus = node.free.gpus.without(piece.gpus);
+            let taken = before - node.free.gpus.count();
             node.free.cpu_milli -= piece.cpu_milli;
             node.free.memory.0 -= piece.memory.0;
             for at in piece.gpus.iter() {
                 node.gpus[at].holders.push(spec.job);
                 node.gpus[at].memory.0 += needs.0;
             }
+            self.busy_gpus += taken;
         }
     }
 
@@ -240,6 +286,7 @@ impl ClusterWorld {
         let needs = spec.gpu.memory(grant.accumulate);
         for piece in &grant.pieces {
             let Some(node) = self.node_mut(piece.node) else { continue };
+            let before = node.free.gpus.count();
             node.free.cpu_milli += piece.cpu_milli;
             node.free.memory.0 += piece.memory.0;
             for at in piece.gpus.iter() {
@@ -250,19 +297,21 @@ impl ClusterWorld {
                     node.free.gpus = node.free.gpus.with(GpuMask(1 << at));
                 }
             }
+            let given = node.free.gpus.count() - before;
+            self.busy_gpus -= given;
         }
     }
 
     /// Takes a job off its GPUs; nothing when it does not run.
     fn halt(&mut self, now: Time, id: JobId) {
         let Some(job) = self.job_mut(id) else { return };
-        let ran = job.ran(now);
+        let (ran, had) = (job.ran(now), job.service(now));
         let Phase::Running { grant, lease, .. } =
             std::mem::replace(&mut job.phase, Phase::Waiting { since: now })
         else {
             unreachable!("callers halt running jobs only")
         };
-        job.ran = ran;
+        (job.ran, job.had) = (ran, had);
         let spec = job.spec.clone();
         self.release(&spec, &grant);
         self.running.remove(&id);
@@ -281,6 +330,7 @@ impl ClusterWorld {
             && let Some(job) = self.job_mut(id)
         {
             job.phase = Phase::Ended { at: now };
+            self.speeds.remove(&id);
         }
     }
 
@@ -314,8 +364,16 @@ impl ClusterWorld {
         }
         if self.jobs[at].is_none() {
             let phase = Phase::Waiting { since: spec.arrival };
-            let (left, ran) = (spec.solo, Span::ZERO);
-            self.jobs[at] = Some(Job { spec: spec.clone(), phase, left, ran, starts: 0 });
+            self.jobs[at] = Some(Job {
+                spec: spec.clone(),
+                phase,
+                left: spec.solo,
+                ran: Span::ZERO,
+                had: Span::ZERO,
+                counted: spec.arrival,
+                steps_left: None,
+                starts: 0,
+            });
             self.waiting.insert(spec.job);
             self.fresh.push(spec.job);
         }
@@ -336,6 +394,7 @@ impl ClusterWorld {
         self.hold(&spec, grant);
         let job = self.job_mut(id).expect("the job was found above");
         job.phase = Phase::Running { grant: grant.clone(), since: now, lease };
+        job.counted = now;
         job.starts += 1;
         self.waiting.remove(&id);
         self.running.insert(id);
@@ -343,7 +402,7 @@ impl ClusterWorld {
         Ok(())
     }
 
-    fn regrant(&mut self, changes: &[super::Regrant]) -> Result<(), Refusal> {
+    fn regrant(&mut self, now: Time, changes: &[super::Regrant]) -> Result<(), Refusal> {
         let mut old = Vec::with_capacity(changes.len());
         for (place, change) in changes.iter().enumerate() {
             let job = self.job(change.job).ok_or(Refusal::NoJob(change.job))?;
@@ -371,6 +430,7 @@ impl ClusterWorld {
         }
         for change in changes {
             let job = self.job_mut(change.job).expect("each job was found above");
+            (job.had, job.counted) = (job.service(now), now);
             if let Phase::Running { grant, .. } = &mut job.phase {
                 *grant = change.grant.clone();
             }
@@ -401,7 +461,7 @@ impl ClusterWorld {
         let mut holders: BTreeMap<(NodeId, usize), (BTreeSet<JobId>, u64)> = BTreeMap::new();
         for job in self.running() {
             let grant = job.grant().expect("a running job holds a grant");
-            assert_eq!(grant.gpus(), job.spec.gpus, "{} holds its gang", job.spec.job);
+            assert!(job.runs_on(grant.gpus()), "{} holds its gang", job.spec.job);
             for piece in &grant.pieces {
                 let node = expected.node_mut(piece.node).expect("nothing is held on a lost node");
                 node.gpus = node.gpus.without(piece.gpus);
@@ -424,6 +484,8 @@ impl ClusterWorld {
                 assert_eq!(gpu.memory.0, memory);
             }
         }
+        let busy: u32 = self.nodes().map(|node| u32::from(node.gpus)).sum::<u32>() - self.free().gpus();
+        assert_eq!(self.busy_gpus, busy, "busy GPUs are those that are not free");
         assert!(holders.is_empty(), "every held GPU is on a live node");
     }
 }
@@ -450,8 +512,8 @@ impl World for ClusterWorld {
             Event::JobArrived { spec } => self.add_job(spec),
             Event::JobCancelled { job } | Event::JobFinished { job } => self.end(now, *job),
             Event::JobStarted { job, at } => {
-                if let Some(Job { phase: Phase::Running { since, .. }, .. }) = self.job_mut(*job) {
-                    *since = *at;
+                if let Some(Job { phase: Phase::Running { since, .. }, counted, .. }) = self.job_mut(*job) {
+                    (*since, *counted) = (*at, *at);
                 }
             }
             Event::JobStopped { .. } => {}
@@ -464,6 +526,15 @@ impl World for ClusterWorld {
                 if let Some(job) = self.job_mut(*job) {
                     job.left = *left;
                 }
+            }
+            Event::StepsCounted { job, left } => {
+                if let Some(job) = self.job_mut(*job) {
+                    job.steps_left = Some(*left);
+                }
+            }
+            Event::SpeedMeasured { job, steps } => drop(self.speeds.insert(*job, steps.clone())),
+            Event::PlanReady { number, shares } => {
+                self.plan = Some(Plan { number: *number, shares: shares.clone() });
             }
             Event::PairMeasured { model, beside, slowdown_milli } => {
                 self.slowdowns.insert((*model, *beside), *slowdown_milli);
@@ -486,8 +557,10 @@ impl World for ClusterWorld {
                 self.halt(now, *job);
                 Ok(())
             }
-            Decision::Regrant { changes } => self.regrant(changes),
+            Decision::Regrant { changes } => self.regrant(now, changes),
             Decision::Extend { job, until } => self.extend(now, *job, *until),
+            // A question changes nothing.
+            Decision::Replan { .. } => Ok(()),
         }
     }
 

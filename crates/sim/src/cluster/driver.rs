@@ -1,9 +1,10 @@
 //! The driver on virtual time: fold what happened, take a turn, perform its decisions, step to the next event.
 
+use super::applications::filled;
 use super::truth::{Truth, slowdown_milli};
 use super::{ClusterOutcome, Completed, Progress, Setup, SetupError, Trace};
 use sched::cluster::policy::Choice;
-use sched::cluster::{ClusterWorld, Decision, Event, Grant, Job, JobId, JobSpec, Refusal};
+use sched::cluster::{ClusterWorld, Decision, Event, Grant, Job, JobId, JobSpec, Level, Refusal};
 use sched::{Policy, turn};
 use std::collections::BTreeMap;
 use vocab::{ModelId, Span, Time};
@@ -15,6 +16,10 @@ pub struct ClusterSimulation<'t> {
     world: ClusterWorld,
     policy: Box<dyn Policy<ClusterWorld>>,
     report: bool,
+    /// Batches are chosen for goodput rather than the trace's own.
+    adapts: bool,
+    /// Times of a step by GPUs, by model, batch and epoch.
+    speeds: BTreeMap<(String, u32, usize), Vec<Span>>,
     models: Vec<ModelId>,
     truths: Vec<Truth>,
     started: Vec<Option<Time>>,
@@ -79,6 +84,8 @@ impl<'t> ClusterSimulation<'t> {
             world: ClusterWorld::new(),
             policy: choice.build(),
             report: choice.needs_progress(),
+            adapts: choice.adapts_batches(),
+            speeds: BTreeMap::new(),
             models: trace.jobs.iter().map(|job| ids[job.model.as_str()]).collect(),
             truths: trace.jobs.iter().map(Truth::new).collect(),
             started: vec![None; trace.jobs.len()],
@@ -159,10 +166,12 @@ impl<'t> ClusterSimulation<'t> {
         let apart =
             if self.foreseen == Some(now) { now.ns() / 1_000_000_000 * self.setup.apart_ppb } else { 0 };
         let by = now + Span::from_ns(apart);
+        let mut moved_on = Vec::new();
         for job in self.world.running() {
             let id = job.spec.job;
             let truth = &mut self.truths[id.index()];
-            truth.advance(now, self.setup.progress, &self.trace.jobs[id.index()]);
+            let epoch = truth.training.epoch;
+            truth.advance(now, self.setup, &self.trace.jobs[id.index()]);
             if truth.ended(by, self.setup.progress) {
                 events.push(Event::JobFinished { job: id });
                 let service = job.service(now);
@@ -171,30 +180,68 @@ impl<'t> ClusterSimulation<'t> {
                     job: id,
                     arrival: job.spec.arrival,
                     started: self.started[id.index()].unwrap_or(now),
-                    ended: now,
+                    ended: truth.training.ended.unwrap_or(now),
                     starts: job.starts,
                     gpus: job.spec.gpus,
                     solo: job.spec.solo,
                 });
             } else if self.report {
                 events.push(Event::JobProgressed { job: id, left: truth.left });
+                if truth.training.epoch != epoch {
+                    moved_on.push(id);
+                }
             }
+        }
+        for id in moved_on {
+            self.measure(id, events);
         }
         while let Some(job) = self.trace.jobs.get(self.arrived).filter(|job| job.arrival <= now) {
             let model = self.models[self.arrived];
+            let id = JobId(u32::try_from(self.arrived).expect("a trace has fewer than 2^32 jobs"));
+            let most = self.setup.application(&job.model).map(|application| application.gpus_max(job.batch));
             let spec = JobSpec {
-                job: JobId(u32::try_from(self.arrived).expect("a trace has fewer than 2^32 jobs")),
+                job: id,
                 model,
                 arrival: job.arrival,
                 gpus: job.gpus,
+                elastic: most.map_or((job.gpus, job.gpus), |most| (1, most.max(job.gpus))),
                 solo: job.solo(),
                 cpu_milli: job.cpu_milli,
                 memory: job.memory,
                 gpu: self.setup.need(model),
+                spread_milli: [1_000; Level::COUNT],
             };
             events.push(Event::JobArrived { spec });
             self.arrived += 1;
+            if self.report {
+                self.measure(id, events);
+            }
         }
+    }
+
+    /// Tells what is known of a measured application's speed: steps left and the time of one by GPUs.
+    fn measure(&mut self, id: JobId, events: &mut Vec<Event>) {
+        let job = &self.trace.jobs[id.index()];
+        let Some(application) = self.setup.application(&job.model) else { return };
+        let epoch = self.truths[id.index()].training.epoch.min(application.epochs() - 1);
+        events.push(Event::StepsCounted { job: id, left: application.steps_left(job.batch, epoch) });
+        if epoch > 0 && !self.adapts {
+            return;
+        }
+        let size = self.setup.nodes.iter().map(|node| node.gpus).max().unwrap_or(1);
+        let most = application.gpus_max(job.batch).min(self.outcome.gpus);
+        let step = |gpus: u32| {
+            let placement = filled(gpus, size);
+            let seconds = if self.adapts {
+                1.0 / application.best(&placement, epoch).1
+            } else {
+                application.step_time(&placement, application.spread(job.batch, gpus))
+            };
+            Span::from_secs_f64(seconds)
+        };
+        let key = (job.model.clone(), job.batch, epoch);
+        let steps = self.speeds.entry(key).or_insert_with(|| (1..=most).map(step).collect());
+        events.push(Event::SpeedMeasured { job: id, steps: steps.clone() });
     }
 
     fn perform(&mut self, now: Time, decisions: &[Decision]) {
@@ -206,14 +253,16 @@ impl<'t> ClusterSimulation<'t> {
                         let moved =
                             self.held.get(&change.job).is_some_and(|old| !old.same_gpus(&change.grant));
                         // The simulators of others move jobs for nothing.
-                        if moved && self.setup.progress == Progress::RestartAtStart {
+                        let costs =
+                            matches!(self.setup.progress, Progress::RestartAtStart | Progress::Goodput);
+                        if moved && costs {
                             self.begin(now, change.job);
                         } else {
                             self.hold(change.job);
                         }
                     }
                 }
-                Decision::Stop { .. } | Decision::Extend { .. } => {}
+                Decision::Stop { .. } | Decision::Extend { .. } | Decision::Replan { .. } => {}
             }
         }
         if self.setup.nodes.iter().any(|node| node.slots > 1) && !decisions.is_empty() {
@@ -223,15 +272,21 @@ impl<'t> ClusterSimulation<'t> {
 
     fn begin(&mut self, now: Time, job: JobId) {
         self.started[job.index()].get_or_insert(now);
-        self.truths[job.index()].begin(now, &self.trace.jobs[job.index()]);
+        let traced = &self.trace.jobs[job.index()];
+        self.truths[job.index()].begin(now, traced);
         self.hold(job);
+        if let Some((application, grant)) = self.setup.application(&traced.model).zip(self.held.get(&job)) {
+            let batch = (!self.adapts || application.gpus_max(traced.batch) == 1).then_some(traced.batch);
+            self.truths[job.index()].training.start(application, grant, batch);
+        }
     }
 
     /// Notes what a job holds now.
     fn hold(&mut self, job: JobId) {
         if let Some(grant) = self.world.known(job).grant() {
             let round = self.round();
-            self.truths[job.index()].hold(&self.trace.jobs[job.index()], grant, round);
+            let traced = &self.trace.jobs[job.index()];
+            self.truths[job.index()].hold(traced, grant, round);
             self.held.insert(job, grant.clone());
         }
     }

@@ -1,7 +1,10 @@
 //! A cluster to simulate on, and how the policy is asked.
 
+use super::applications::{Application, Applications};
+use super::trace::{Problem, lines};
 use super::{Pairs, Progress, Trace};
 use sched::cluster::{GpuNeed, NodeId, NodeSpec};
+use std::sync::Arc;
 use vocab::{Bytes, ModelId, Span};
 
 /// Nodes, truth and timing of a simulation.
@@ -20,19 +23,14 @@ pub struct Setup {
     pub pairs: Pairs,
     /// What each model needs on a GPU, by model; models beyond the list need nothing.
     pub needs: Vec<GpuNeed>,
+    /// Measured applications, for [`Progress::Goodput`].
+    pub applications: Option<Arc<Applications>>,
 }
 
-/// Why a trace cannot be simulated on a cluster.
+/// Why a trace cannot be simulated on a cluster: every job that never fits.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the cluster is too small for {} jobs, the first at line {line}: {first}", .jobs)]
-pub struct SetupError {
-    /// Jobs that never fit.
-    pub jobs: usize,
-    /// The line of the first.
-    pub line: usize,
-    /// What it needs.
-    pub first: String,
-}
+#[error("the cluster is too small for {} jobs:\n{}", .0.len(), lines(.0))]
+pub struct SetupError(pub Vec<Problem>);
 
 impl Setup {
     /// `nodes` nodes of `gpus` GPUs each, asked at every event, with all CPUs and memory one could want.
@@ -40,6 +38,8 @@ impl Setup {
     pub fn uniform(nodes: u32, gpus: u8) -> Self {
         let node = |node| NodeSpec {
             node: NodeId(node),
+            rack: 0,
+            kind: 0,
             gpus,
             slots: 1,
             cpu_milli: 1_000_000,
@@ -53,6 +53,7 @@ impl Setup {
             apart_ppb: 0,
             pairs: Pairs::default(),
             needs: Vec::new(),
+            applications: None,
         }
     }
 
@@ -82,15 +83,41 @@ impl Setup {
         self.needs.get(model.index()).copied().unwrap_or_default()
     }
 
+    /// As Pollux's simulator runs: 16 nodes of 4 GPUs, in rounds of 60 s.
+    #[must_use]
+    pub fn pollux(applications: Arc<Applications>) -> Self {
+        let mut setup = Self::uniform(16, 4);
+        setup.progress = Progress::Goodput;
+        setup.round = Some(Span::from_ms(60_000));
+        setup.applications = Some(applications);
+        setup
+    }
+
+    /// The measured application called `name`.
+    pub(super) fn application(&self, name: &str) -> Option<&Application> {
+        self.applications.as_ref()?.named(name)
+    }
+
     /// Checks that each job of `trace` fits the empty cluster.
     ///
     /// # Errors
-    /// Naming the first that does not.
+    /// Naming every job that does not.
     pub fn check(&self, trace: &Trace) -> Result<(), SetupError> {
         let gpus: u32 = self.nodes.iter().map(|node| u32::from(node.gpus)).sum();
-        let mut large = trace.jobs.iter().filter(|job| job.gpus > gpus).peekable();
-        let Some(first) = large.peek() else { return Ok(()) };
-        let (line, first) = (first.line, format!("{} GPUs at once, of {gpus}", first.gpus));
-        Err(SetupError { jobs: large.count(), line, first })
+        let cpus: u64 = self.nodes.iter().map(|node| node.cpu_milli).sum();
+        let memory: u64 = self.nodes.iter().map(|node| node.memory.0).sum();
+        let mut problems = Vec::new();
+        for job in &trace.jobs {
+            let mut problem = |what: String| {
+                let what = format!("job \"{}\" needs {what}", job.name);
+                problems.push(Problem { line: job.line, what });
+            };
+            if job.gpus > gpus {
+                problem(format!("{} GPUs at once, of {gpus}", job.gpus));
+            } else if job.cpu_milli > cpus || job.memory.0 > memory {
+                problem("more CPUs or memory than the cluster has".into());
+            }
+        }
+        if problems.is_empty() { Ok(()) } else { Err(SetupError(problems)) }
     }
 }

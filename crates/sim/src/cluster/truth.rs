@@ -1,6 +1,7 @@
 //! What really happens to running jobs: how fast they progress, and what a start costs.
 
-use super::TraceJob;
+use super::training::Training;
+use super::{Setup, TraceJob};
 use sched::cluster::{Grant, Job};
 use std::collections::BTreeMap;
 use vocab::{ModelId, Span, Time};
@@ -16,6 +17,9 @@ pub enum Progress {
     /// In whole iterations a round, and jobs end with the round; faster with all the CPUs and memory asked for, at the even
     /// speed with less. This is what Synergy's simulator does.
     WholeIterations,
+    /// By goodput, as applications were measured: in seconds, an epoch's end rounded to one. This is what Pollux's simulator
+    /// does.
+    Goodput,
 }
 
 /// What running side by side costs.
@@ -55,6 +59,8 @@ pub(super) struct Truth {
     since: Time,
     /// Its end, as foreseen at the latest turn.
     due: Time,
+    /// How far its training is, where applications are measured.
+    pub(super) training: Training,
 }
 
 impl Truth {
@@ -67,6 +73,7 @@ impl Truth {
             pace: 0,
             since: job.arrival,
             due: Time::FOREVER,
+            training: Training::default(),
         }
     }
 
@@ -83,10 +90,9 @@ impl Truth {
     }
 
     /// Counts its progress until `now`.
-    pub(super) fn advance(&mut self, now: Time, progress: Progress, job: &TraceJob) {
+    pub(super) fn advance(&mut self, now: Time, setup: &Setup, job: &TraceJob) {
         let passed = now.since(self.since);
-        self.since = now;
-        match progress {
+        match setup.progress {
             Progress::WholeIterations => {
                 if passed > Span::ZERO {
                     self.iterations = self.iterations.saturating_sub(self.pace);
@@ -99,7 +105,15 @@ impl Truth {
                 self.debt = self.debt.saturating_sub(paid);
                 self.run(passed.saturating_sub(paid));
             }
+            Progress::Goodput => {
+                if let Some(application) = setup.application(&job.model) {
+                    self.training.advance(application, self.since, now, setup.round.unwrap_or_default());
+                    let left = 1.0 - self.training.done(application);
+                    self.left = Span::from_secs_f64(job.solo().as_secs_f64() * left.max(0.0));
+                }
+            }
         }
+        self.since = now;
     }
 
     fn run(&mut self, time: Span) {
@@ -109,6 +123,9 @@ impl Truth {
 
     /// Whether it has ended; it was advanced to `now`.
     pub(super) fn ended(&self, now: Time, progress: Progress) -> bool {
+        if progress == Progress::Goodput {
+            return self.training.ended.is_some();
+        }
         self.left == Span::ZERO || (progress == Progress::RestartAtTurn && now >= self.due)
     }
 
@@ -122,6 +139,7 @@ impl Truth {
                     .map_or(u64::MAX, |whole| whole + u64::from(!self.iterations.is_multiple_of(self.pace)));
                 now + round * rounds
             }
+            Progress::Goodput => now + round,
             Progress::RestartAtTurn => now + self.stretched(),
             Progress::RestartAtStart => now + self.debt + self.stretched(),
         };

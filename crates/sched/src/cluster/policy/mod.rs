@@ -1,5 +1,6 @@
 //! Policies for a cluster, one file each, composed from an order, an admission rule and a placement.
 
+mod elastic;
 mod las;
 mod order;
 mod ordered;
@@ -8,6 +9,7 @@ mod random;
 mod sharing;
 mod synergy;
 
+pub use elastic::{Elastic, Gain};
 pub use las::Las;
 pub use order::Order;
 pub use ordered::{Admit, Ordered, Preempt};
@@ -54,6 +56,13 @@ pub enum Choice {
         /// Length of a round.
         round: Span,
     },
+    /// Gangs that grow and shrink, in rounds.
+    Elastic {
+        /// What another GPU is worth.
+        gain: Gain,
+        /// Length of a round.
+        round: Span,
+    },
     /// Shortest first, sharing GPUs with running jobs.
     Sharing {
         /// When sharing is allowed.
@@ -63,7 +72,7 @@ pub enum Choice {
 
 impl Choice {
     /// Names that [`Choice::named`] knows.
-    pub const NAMES: [&'static str; 14] = [
+    pub const NAMES: [&'static str; 17] = [
         "fifo",
         "fifo-strict",
         "sjf",
@@ -73,6 +82,9 @@ impl Choice {
         "muri-srtf",
         "muri-srsf",
         "muri-las",
+        "pollux-las",
+        "optimus",
+        "pollux",
         "synergy-proportional",
         "synergy-greedy",
         "synergy-tune",
@@ -98,6 +110,12 @@ impl Choice {
             "muri-srsf" => ordered(Order::RemainingService, Admit::Backfill, Preempt::Repack),
             "las" => Some(Self::Las { thresholds, runners_first: true, place: Place::Consolidated }),
             "muri-las" => Some(Self::Las { thresholds, runners_first: true, place: Place::Anywhere }),
+            "pollux-las" => {
+                let place = Place::MostFree;
+                Some(Self::Las { thresholds: vec![secs(57_600)], runners_first: false, place })
+            }
+            "optimus" => Some(Self::Elastic { gain: Gain::RemainingTime, round: secs(60) }),
+            "pollux" => Some(Self::Elastic { gain: Gain::Goodput, round: secs(60) }),
             "synergy-proportional" => synergy(Tune::Proportional),
             "synergy-greedy" => synergy(Tune::Greedy),
             "synergy-tune" => synergy(Tune::Tune),
@@ -112,10 +130,16 @@ impl Choice {
     pub fn needs_progress(&self) -> bool {
         match self {
             Self::Ordered { order, preempt, .. } => *order != Order::Arrival && *preempt != Preempt::Never,
-            Self::Sharing { .. } => true,
+            Self::Sharing { .. } | Self::Elastic { .. } => true,
             Self::Synergy { order, .. } => *order != Order::Arrival,
             Self::Las { .. } => false,
         }
+    }
+
+    /// Whether batches follow goodput rather than what was asked for.
+    #[must_use]
+    pub const fn adapts_batches(&self) -> bool {
+        matches!(self, Self::Elastic { gain: Gain::Goodput, .. })
     }
 
     /// A fresh policy.
@@ -129,6 +153,7 @@ impl Choice {
                 Box::new(Las::new(thresholds.clone(), *runners_first, *place))
             }
             Self::Synergy { order, tune, round } => Box::new(Synergy::new(*order, *tune, *round)),
+            Self::Elastic { gain, round } => Box::new(Elastic::new(*gain, *round)),
             Self::Sharing { benefit } => Box::new(Sharing::new(*benefit)),
         }
     }

@@ -1,17 +1,31 @@
 //! Public traces: one reader a format, all giving the same jobs, and all problems of a file at once.
 
+mod alibaba;
+mod format;
+mod gavel;
 mod muri;
 mod philly;
+mod pollux;
+mod shockwave;
 mod synergy;
 mod table;
 
+pub use alibaba::{GPU_MEMORY, alibaba, alibaba_nodes, share_need};
+pub use format::{Companions, Format, FormatError};
+pub use gavel::gavel;
 pub use muri::{muri, tiresias};
 pub use philly::philly;
-pub use synergy::synergy;
+pub use pollux::pollux;
+pub use shockwave::shockwave;
+pub use synergy::{synergy, synergy_deployed};
+pub(in crate::cluster) use table::Table;
 
 use std::collections::BTreeSet;
 use std::fmt;
-use vocab::{Bytes, Span, Time};
+use vocab::{Bytes, Rng, Span, Time};
+
+/// Longest time of a job alone, in ns: an eighth of what a time can hold, some 70 years.
+const LONGEST: u128 = u64::MAX as u128 / 8;
 
 /// A job of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +52,8 @@ pub struct TraceJob {
     pub memory: Bytes,
     /// How many times faster it is with that much, in millionths.
     pub speedup_micro: u64,
+    /// Rows of its batch, where its application was measured; else 0.
+    pub batch: u32,
 }
 
 impl TraceJob {
@@ -53,6 +69,8 @@ impl TraceJob {
 pub struct Trace {
     /// The jobs; those that arrive together in the order of their lines.
     pub jobs: Vec<TraceJob>,
+    /// Rules that reading followed, for the user: what was left out or assumed.
+    pub notes: Vec<String>,
 }
 
 /// What is wrong with a line.
@@ -76,9 +94,11 @@ impl fmt::Display for Problem {
 pub struct TraceError {
     /// The problems, by line.
     pub problems: Vec<Problem>,
+    /// The trace without the jobs that have problems, for those who want to go on.
+    pub rest: Trace,
 }
 
-fn lines(problems: &[Problem]) -> String {
+pub(super) fn lines(problems: &[Problem]) -> String {
     const SHOWN: usize = 20;
     let mut lines: Vec<String> = problems.iter().take(SHOWN).map(ToString::to_string).collect();
     if problems.len() > SHOWN {
@@ -92,29 +112,64 @@ impl Trace {
     ///
     /// # Errors
     /// With `problems` and those of the jobs, when there are any.
-    fn checked(mut jobs: Vec<TraceJob>, mut problems: Vec<Problem>) -> Result<Self, TraceError> {
+    fn checked(jobs: Vec<TraceJob>, mut problems: Vec<Problem>) -> Result<Self, TraceError> {
         let mut names = BTreeSet::new();
-        for job in &jobs {
+        let mut good = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            let before = problems.len();
             let mut problem = |what: String| problems.push(Problem { line: job.line, what });
-            if !names.insert(&job.name) {
+            if !names.insert(job.name.clone()) {
                 problem(format!("job \"{}\" is there twice; give each job its own id", job.name));
             }
             if job.gpus == 0 {
                 problem(format!("job \"{}\" asks for no GPU; give at least 1", job.name));
             }
-            if job.iterations == 0 || job.iteration == Span::ZERO {
+            let solo = u128::from(job.iteration.ns()) * u128::from(job.iterations);
+            if solo == 0 {
                 problem(format!("job \"{}\" takes no time; remove it or give its duration", job.name));
+            } else if solo > LONGEST || job.arrival.ns() > u64::MAX / 8 {
+                problem(format!("job \"{}\" lasts or arrives beyond 70 years; check its units", job.name));
+            }
+            if problems.len() == before {
+                good.push(job);
             }
         }
-        if jobs.is_empty() && problems.is_empty() {
+        if good.is_empty() && problems.is_empty() {
             problems.push(Problem { line: 1, what: "the trace holds no job".into() });
         }
-        if !problems.is_empty() {
-            problems.sort_by_key(|problem| problem.line);
-            return Err(TraceError { problems });
+        good.sort_by_key(|job| job.arrival);
+        let trace = Self { jobs: good, notes: Vec::new() };
+        if problems.is_empty() {
+            return Ok(trace);
         }
-        jobs.sort_by_key(|job| job.arrival);
-        Ok(Self { jobs })
+        problems.sort_by_key(|problem| problem.line);
+        Err(TraceError { problems, rest: trace })
+    }
+
+    /// This trace with a rule its reader followed.
+    #[must_use]
+    fn noting(mut self, note: String) -> Self {
+        self.notes.push(note);
+        self
+    }
+
+    /// The same arrivals with the jobs dealt anew among them: another order of the same work, for a spread. Seed 0 changes
+    /// nothing.
+    #[must_use]
+    pub fn dealt(&self, seed: u64) -> Self {
+        let mut jobs = self.jobs.clone();
+        if seed > 0 {
+            let mut rng = Rng::new(seed);
+            let arrivals: Vec<Time> = jobs.iter().map(|job| job.arrival).collect();
+            for at in (1..jobs.len()).rev() {
+                let other = usize::try_from(rng.below(at as u64 + 1)).expect("a place in a list fits");
+                jobs.swap(at, other);
+            }
+            for (job, arrival) in jobs.iter_mut().zip(arrivals) {
+                job.arrival = arrival;
+            }
+        }
+        Self { jobs, notes: self.notes.clone() }
     }
 
     /// Models by name, each once, sorted: a job's [`vocab::ModelId`] is its model's place here.

@@ -48,6 +48,7 @@ pub fn muri(text: &str) -> Result<Trace, TraceError> {
             cpu_milli: 0,
             memory: Bytes(0),
             speedup_micro: 1_000_000,
+            batch: 0,
         })
     });
     Trace::checked(jobs, problems)
@@ -75,6 +76,7 @@ pub fn tiresias(text: &str) -> Result<Trace, TraceError> {
             cpu_milli: 0,
             memory: Bytes(0),
             speedup_micro: 1_000_000,
+            batch: 0,
         })
     });
     Trace::checked(jobs, problems)

@@ -21,6 +21,7 @@ pub fn philly(text: &str, cluster: Option<&str>) -> Result<Trace, TraceError> {
         let wanted = cluster.is_none_or(|name| name == row.text("cluster"));
         Some((job, wanted && gpus != Some(0) && job.3 > Span::ZERO))
     });
+    let idle = rows.iter().filter(|((.., gpus, duration), _)| *gpus == 0 || *duration == Span::ZERO).count();
     let rows: Vec<_> = rows.into_iter().filter(|(_, wanted)| *wanted).map(|(job, _)| job).collect();
     let zero = rows.iter().map(|(_, arrival, ..)| *arrival).min().unwrap_or(0);
     let job = |(line, arrival, gpus, duration): (usize, u64, u32, Span)| TraceJob {
@@ -35,8 +36,14 @@ pub fn philly(text: &str, cluster: Option<&str>) -> Result<Trace, TraceError> {
         cpu_milli: 0,
         memory: Bytes(0),
         speedup_micro: 1_000_000,
+        batch: 0,
     };
-    Trace::checked(rows.into_iter().map(job).collect(), problems)
+    let trace = Trace::checked(rows.into_iter().map(job).collect(), problems)?;
+    Ok(if idle == 0 {
+        trace
+    } else {
+        trace.noting(format!("{idle} jobs of the file that never ran left out"))
+    })
 }
 
 /// Seconds from 1 March of year 0 to `YYYY-MM-DD hh:mm:ss`.

@@ -3,15 +3,15 @@
 use super::Problem;
 
 /// A table and what is wrong with it so far.
-pub(super) struct Table<'t> {
+pub(in crate::cluster) struct Table<'t> {
     columns: Vec<&'t str>,
     rows: Vec<(usize, Vec<&'t str>)>,
-    pub(super) problems: Vec<Problem>,
+    pub(in crate::cluster) problems: Vec<Problem>,
 }
 
 /// A row being read; problems go to the table's list.
-pub(super) struct Row<'r, 't> {
-    pub(super) line: usize,
+pub(in crate::cluster) struct Row<'r, 't> {
+    pub(in crate::cluster) line: usize,
     cells: &'r [&'t str],
     columns: &'r [&'t str],
     problems: &'r mut Vec<Problem>,
@@ -19,32 +19,43 @@ pub(super) struct Row<'r, 't> {
 
 impl<'t> Table<'t> {
     /// Splits `text` at newlines and commas. A row with another number of cells than the header is a problem.
-    pub(super) fn new(text: &'t str, needed: &[&str]) -> Self {
+    pub(in crate::cluster) fn new(text: &'t str, needed: &[&str]) -> Self {
         let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-        let split = |line: &'t str| line.split(',').map(str::trim).collect::<Vec<_>>();
-        let columns = lines.next().map(|(_, line)| split(line)).unwrap_or_default();
+        let columns = lines.next().map(|(_, line)| split(line, ',')).unwrap_or_default();
         let mut problems = Vec::new();
         for name in needed.iter().filter(|name| !columns.contains(name)) {
             problems.push(Problem { line: 1, what: format!("the header lacks the column \"{name}\"") });
         }
-        let mut rows = Vec::new();
+        let mut table = Self { columns, rows: Vec::new(), problems };
+        table.fill(lines, ',', "the header names");
+        if table.problems.iter().any(|problem| problem.line == 1) {
+            table.rows.clear();
+        }
+        table
+    }
+
+    /// Splits `text`, which has no header, at newlines and `separator` into these columns.
+    pub(in crate::cluster) fn bare(text: &'t str, columns: &[&'t str], separator: char) -> Self {
+        let mut table = Self { columns: columns.to_vec(), rows: Vec::new(), problems: Vec::new() };
+        let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+        table.fill(lines, separator, "this format has");
+        table
+    }
+
+    fn fill(&mut self, lines: impl Iterator<Item = (usize, &'t str)>, separator: char, wanted: &str) {
         for (at, line) in lines {
-            let cells = split(line);
-            if cells.len() == columns.len() {
-                rows.push((at + 1, cells));
+            let cells = split(line, separator);
+            if cells.len() == self.columns.len() {
+                self.rows.push((at + 1, cells));
             } else {
-                let what = format!("{} cells, but the header names {}", cells.len(), columns.len());
-                problems.push(Problem { line: at + 1, what });
+                let what = format!("{} cells, but {wanted} {}", cells.len(), self.columns.len());
+                self.problems.push(Problem { line: at + 1, what });
             }
         }
-        if problems.iter().any(|problem| problem.line == 1) {
-            rows.clear();
-        }
-        Self { columns, rows, problems }
     }
 
     /// Reads each row; rows for which `read` gives nothing have left a problem.
-    pub(super) fn read<T>(
+    pub(in crate::cluster) fn read<T>(
         mut self,
         mut read: impl FnMut(&mut Row<'_, 't>) -> Option<T>,
     ) -> (Vec<T>, Vec<Problem>) {
@@ -59,12 +70,12 @@ impl<'t> Table<'t> {
 
 impl<'t> Row<'_, 't> {
     /// The cell under `column`.
-    pub(super) fn text(&self, column: &str) -> &'t str {
+    pub(in crate::cluster) fn text(&self, column: &str) -> &'t str {
         self.columns.iter().position(|name| *name == column).map_or("", |at| self.cells[at])
     }
 
     /// The number under `column`, at least 0; nothing, and a problem, when it is none.
-    pub(super) fn number(&mut self, column: &str) -> Option<f64> {
+    pub(in crate::cluster) fn number(&mut self, column: &str) -> Option<f64> {
         let text = self.text(column);
         let number = text.parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0);
         if number.is_none() {
@@ -74,7 +85,7 @@ impl<'t> Row<'_, 't> {
     }
 
     /// The whole number under `column`; nothing, and a problem, when it is none.
-    pub(super) fn whole(&mut self, column: &str) -> Option<u64> {
+    pub(in crate::cluster) fn whole(&mut self, column: &str) -> Option<u64> {
         let text = self.text(column);
         let number = text.parse::<u64>().ok();
         if number.is_none() {
@@ -84,7 +95,7 @@ impl<'t> Row<'_, 't> {
     }
 
     /// GPUs under `column`.
-    pub(super) fn gpus(&mut self, column: &str) -> Option<u32> {
+    pub(in crate::cluster) fn gpus(&mut self, column: &str) -> Option<u32> {
         let number = self.whole(column)?;
         let gpus = u32::try_from(number).ok();
         if gpus.is_none() {
@@ -94,7 +105,11 @@ impl<'t> Row<'_, 't> {
     }
 
     /// Notes that something is wrong with this row.
-    pub(super) fn problem(&mut self, what: String) {
+    pub(in crate::cluster) fn problem(&mut self, what: String) {
         self.problems.push(Problem { line: self.line, what });
     }
+}
+
+fn split(line: &str, separator: char) -> Vec<&str> {
+    line.split(separator).map(str::trim).collect()
 }
