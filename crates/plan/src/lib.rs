@@ -15,6 +15,6 @@ pub use operators::{
     EDGES_MAX, GraphError, GraphFault, Kind, OPERATORS_MAX, Operator, OperatorGraph, TRANSFER_MS_TOLERANCE,
 };
 pub use place::{
-    Binding, Communication, DeviceFault, Devices, Fault, GROUP_MAX, Group, Infeasible, Limits, Part,
-    PartScore, PlaceError, Placement, Report, Verdict, Work, judge, place,
+    Answer, Binding, Communication, DeviceFault, Devices, Fault, GROUP_MAX, Group, Infeasible, Limits,
+    MOVES_MAX, Part, PartScore, PlaceError, Placement, Report, Verdict, Work, judge, place, place_islands,
 };

@@ -10,6 +10,7 @@
 
 mod components;
 mod devices;
+mod islands;
 mod judge;
 mod lattice;
 mod order;
@@ -17,6 +18,7 @@ mod problem;
 mod search;
 
 pub use devices::{Communication, DeviceFault, Devices, GROUP_MAX, Group};
+pub use islands::{Answer, MOVES_MAX, Model, ModelError, place_islands};
 pub use judge::{Fault, PartScore, Verdict, judge};
 
 use crate::operators::OperatorGraph;
@@ -179,7 +181,8 @@ pub fn place(
     communication: Communication,
     limits: Limits<'_>,
 ) -> Result<(Placement, Report), PlaceError> {
-    let (problem, devices) = prepare(graph, devices)?;
+    let problem = Problem::new(graph, devices);
+    let devices = usable(graph, &problem, devices)?;
     let mut budget = Budget::new(limits);
     let mut work = Work { units: problem.units.len(), nets: problem.nets.len(), ..Work::default() };
     let floor = problem.lower_bound(&devices);
@@ -197,13 +200,12 @@ pub fn place(
     Ok((placement, Report { value_ms, lower_ms, proved: search.complete, binding, work }))
 }
 
-/// The problem, and the devices that could be of use; an error when nothing can fit.
-fn prepare(graph: &OperatorGraph, devices: &Devices) -> Result<(Problem, Devices), PlaceError> {
+/// The devices that could be of use; an error when they are described wrongly or nothing can fit.
+fn usable(graph: &OperatorGraph, problem: &Problem, devices: &Devices) -> Result<Devices, PlaceError> {
     let faults = devices.faults();
     if !faults.is_empty() {
         return Err(PlaceError::Devices(faults));
     }
-    let problem = Problem::new(graph, devices);
     let mut devices = devices.clone();
     if devices.exchange_bytes_per_second.is_none() {
         for group in &mut devices.groups {
@@ -214,8 +216,8 @@ fn prepare(graph: &OperatorGraph, devices: &Devices) -> Result<(Problem, Devices
     if found > STATES_MAX {
         return Err(PlaceError::States { found });
     }
-    let reasons = infeasible(graph, &problem, &devices);
-    if reasons.is_empty() { Ok((problem, devices)) } else { Err(PlaceError::Infeasible(reasons)) }
+    let reasons = infeasible(graph, problem, &devices);
+    if reasons.is_empty() { Ok(devices) } else { Err(PlaceError::Infeasible(reasons)) }
 }
 
 /// The best contiguous split: along linear orders first, then over all ideals when they fit the limits.

@@ -91,6 +91,17 @@ impl Problem {
         Self::assemble(units(operators, &unit_of, count), edges, operator_nets(graph, &unit_of))
     }
 
+    /// The problem when parts need not be contiguous: colour classes are whole, but nothing is fused with them that only
+    /// contiguity binds to them. Units have no order.
+    pub(super) fn loose(graph: &OperatorGraph, devices: &Devices) -> Self {
+        let class = classes(graph.operators());
+        let count = class.iter().max().map_or(0, |last| last + 1);
+        let edges = between(&class, graph.edges());
+        let (joined, count, _) = Joining::new(graph, devices, &class, count, &edges).run();
+        let unit_of: Vec<usize> = class.into_iter().map(|class| joined[class]).collect();
+        Self::assemble(units(graph.operators(), &unit_of, count), Vec::new(), operator_nets(graph, &unit_of))
+    }
+
     /// The problem with blocks of units instead of units. Only their order is kept, not their edges.
     pub(super) fn merged(&self, blocks: &[Vec<usize>]) -> Self {
         let mut block_of = vec![0; self.units.len()];
@@ -187,6 +198,23 @@ impl Problem {
             Kind::Cpu => worth * group.speed,
         };
         devices.groups.iter().map(rate).collect()
+    }
+
+    /// The split of the units that a placement means: a unit goes where its first operator is.
+    pub(super) fn split(&self, placement: &Placement) -> Split {
+        let mut part_of = BTreeMap::new();
+        for (number, part) in placement.parts.iter().enumerate() {
+            part_of.extend(part.operators.iter().map(|&operator| (operator, number)));
+        }
+        let part = |part: &Part| SplitPart { group: part.group, replicas: part.replicas, units: Vec::new() };
+        let mut parts: Vec<SplitPart> = placement.parts.iter().map(part).collect();
+        for (unit, content) in self.units.iter().enumerate() {
+            let first = content.operators.first().and_then(|operator| part_of.get(operator));
+            if let Some(part) = first.and_then(|&part| parts.get_mut(part)) {
+                part.units.push(unit);
+            }
+        }
+        Split { value: f64::NAN, parts }
     }
 
     /// The placement that a split of the units means.
