@@ -1,12 +1,20 @@
 //! Reading the published formats of operator graphs. Every fault of a file is reported at once.
 
+mod document;
+mod doubts;
 mod pipedream;
+mod piper;
 mod placement;
 mod split;
+mod twins;
 
-pub use pipedream::{Link, read_pipedream};
+pub use document::{GroupDocument, KindName, PartDocument, PlacementDocument, read_document, words};
+pub use doubts::{Doubt, doubts};
+pub use pipedream::read_pipedream;
+pub use piper::{PiperFile, read_piper};
 pub use placement::{PlacementFile, read_placement};
 pub use split::read_split;
+pub use twins::Link;
 
 use crate::operators::GraphError;
 use thiserror::Error;

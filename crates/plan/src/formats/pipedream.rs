@@ -4,26 +4,10 @@
 //! operators of one colour class, with mirrored edges. Identifiers are the profile's node numbers, backward operators
 //! numbered on from the greatest.
 
+use super::twins::{Layer, Link, assemble};
 use super::{FormatError, check_faults, check_length, whole_bytes};
-use crate::operators::{Operator, OperatorGraph};
+use crate::operators::OperatorGraph;
 use std::collections::BTreeMap;
-
-/// What a profile does not know: how fast an accelerator and its host exchange data.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Link {
-    /// Bytes a second.
-    pub bytes_per_second: f64,
-}
-
-/// One layer of a profile.
-struct Layer {
-    id: u64,
-    name: String,
-    forward_ms: f64,
-    backward_ms: f64,
-    activation_bytes: u64,
-    parameter_bytes: u64,
-}
 
 /// Reads a profile. No CPU times are known, so no operator can run on a CPU.
 ///
@@ -55,62 +39,6 @@ pub fn read_pipedream(text: &str, link: Link) -> Result<OperatorGraph, FormatErr
     assemble(layers, edges, link)
 }
 
-fn assemble(
-    layers: Vec<Layer>,
-    mut edges: Vec<(u64, u64)>,
-    link: Link,
-) -> Result<OperatorGraph, FormatError> {
-    let first = layers.iter().map(|layer| layer.id).max().unwrap_or(0).saturating_add(1);
-    let mut operators = Vec::with_capacity(2 * layers.len());
-    let mut twins: BTreeMap<u64, u64> = BTreeMap::new();
-    for (number, layer) in (0u64..).zip(layers) {
-        let transfer_ms = layer.activation_bytes as f64 / link.bytes_per_second * 1e3;
-        let forward = Operator {
-            id: layer.id,
-            name: layer.name,
-            accelerator_ms: Some(layer.forward_ms),
-            cpu_ms: None,
-            resident_bytes: layer.activation_bytes.saturating_add(layer.parameter_bytes),
-            parameter_bytes: Some(layer.parameter_bytes),
-            output_bytes: Some(layer.activation_bytes),
-            transfer_ms,
-            color: i64::try_from(number).ok(),
-            backward: false,
-        };
-        let backward = Operator {
-            id: first.saturating_add(number),
-            name: format!("{} backward", forward.name),
-            accelerator_ms: Some(layer.backward_ms),
-            resident_bytes: 0,
-            parameter_bytes: None,
-            output_bytes: None,
-            transfer_ms: 0.0,
-            backward: true,
-            ..forward.clone()
-        };
-        twins.insert(forward.id, backward.id);
-        operators.extend([forward, backward]);
-    }
-    // The gradient of a layer's output travels as the output did: it is paid by the backward operator that makes it.
-    let outputs: BTreeMap<u64, f64> =
-        operators.iter().map(|operator| (operator.id, operator.transfer_ms)).collect();
-    let mut gradients: BTreeMap<u64, f64> = BTreeMap::new();
-    let mut mirrored = Vec::with_capacity(edges.len());
-    for (source, target) in &edges {
-        if let (Some(&source_twin), Some(&target_twin)) = (twins.get(source), twins.get(target)) {
-            mirrored.push((target_twin, source_twin));
-            *gradients.entry(target_twin).or_insert(0.0) += outputs[source];
-        }
-    }
-    for operator in &mut operators {
-        if let Some(&gradient) = gradients.get(&operator.id) {
-            operator.transfer_ms = gradient;
-        }
-    }
-    edges.extend(mirrored);
-    Ok(OperatorGraph::new(operators, &edges)?)
-}
-
 fn read_edge(line: &str) -> Result<(u64, u64), String> {
     let (source, target) = line.trim().split_once(" -- ").ok_or("an edge reads `node1 -- node2`")?;
     Ok((read_id(source)?, read_id(target)?))
@@ -134,19 +62,25 @@ fn read_layer(line: &str) -> Result<Layer, String> {
         Some(stage) if stage.trim().starts_with("stage_id=") => {}
         Some(other) => return Err(format!("{other:?} after the costs; only stage_id=N may stand there")),
     }
+    let id = read_id(id)?;
     let mut found: BTreeMap<&str, f64> = BTreeMap::new();
     for field in costs.trim().split(", ") {
         let (key, value) = field.split_once('=').ok_or_else(|| format!("{field:?} is not NAME=NUMBER"))?;
         found.insert(key, read_amount(value)?);
     }
     let mut take = |key: &str| found.remove(key).ok_or_else(|| format!("{key} is missing"));
+    let forward_ms = take("forward_compute_time")?;
+    let backward_ms = take("backward_compute_time")?;
+    let output_bytes = bytes(take("activation_size")?)?;
+    let parameter_bytes = bytes(take("parameter_size")?)?;
     let layer = Layer {
-        id: read_id(id)?,
+        id,
         name: name.to_owned(),
-        forward_ms: take("forward_compute_time")?,
-        backward_ms: take("backward_compute_time")?,
-        activation_bytes: bytes(take("activation_size")?)?,
-        parameter_bytes: bytes(take("parameter_size")?)?,
+        forward_ms,
+        backward_ms,
+        output_bytes,
+        parameter_bytes,
+        resident_bytes: output_bytes.saturating_add(parameter_bytes),
     };
     match found.keys().next() {
         Some(other) => Err(format!("unknown field {other}")),

@@ -2,7 +2,8 @@
 //!
 //! Times are milliseconds and taken as they are. The format calls every accelerator an FPGA.
 
-use super::{FormatError, check_faults, check_length, whole_bytes};
+use super::doubts::links;
+use super::{Doubt, FormatError, check_faults, check_length, doubts, whole_bytes};
 use crate::operators::{Operator, OperatorGraph, TRANSFER_MS_TOLERANCE};
 use crate::place::Devices;
 use serde::de::Error as _;
@@ -16,6 +17,8 @@ pub struct PlacementFile {
     pub graph: OperatorGraph,
     /// The devices the file asks for.
     pub devices: Devices,
+    /// What looks wrong.
+    pub doubts: Vec<Doubt>,
 }
 
 #[derive(Deserialize)]
@@ -56,9 +59,8 @@ struct Edge {
     source_id: u64,
     dest_id: u64,
     cost: f64,
-    /// Stale in published training files, so never used.
-    #[serde(rename = "size")]
-    _size: Option<f64>,
+    /// Stale in published training files, so only used to doubt the costs of forward operators.
+    size: Option<f64>,
 }
 
 /// Reads a workload.
@@ -106,7 +108,13 @@ pub fn read_placement(text: &str) -> Result<PlacementFile, FormatError> {
     check_faults(faults)?;
     let edges: Vec<(u64, u64)> = file.edges.iter().map(|edge| (edge.source_id, edge.dest_id)).collect();
     let devices = Devices::uniform(file.accelerators, file.cpus, memory_bytes.unwrap_or_default());
-    Ok(PlacementFile { graph: OperatorGraph::new(operators, &edges)?, devices })
+    let graph = OperatorGraph::new(operators, &edges)?;
+    let backward: BTreeMap<u64, bool> =
+        graph.operators().iter().map(|operator| (operator.id, operator.backward)).collect();
+    let forward = file.edges.iter().filter(|edge| !backward[&edge.source_id]);
+    let mut doubts = doubts(&graph);
+    doubts.extend(links(forward.filter_map(|edge| Some((edge.size?, edge.cost)))));
+    Ok(PlacementFile { graph, devices, doubts })
 }
 
 /// `true`, `false`, `1` or `0`.

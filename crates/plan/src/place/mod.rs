@@ -77,6 +77,8 @@ pub struct Placement {
 pub enum Binding {
     /// One unit, which no placement can split, is the whole load; no plan is better.
     Unit,
+    /// One operator with what it must exchange or take along is the whole load; no plan is better.
+    Surroundings,
     /// Mostly computing on this part.
     Compute {
         /// The part's place in the placement.

@@ -2,7 +2,7 @@
 
 use crate::data;
 use expect_test::{Expect, expect};
-use plan::formats::{Link, read_pipedream, read_placement};
+use plan::formats::{Link, read_pipedream, read_piper, read_placement};
 
 const LINK: Link = Link { bytes_per_second: 1e9 };
 
@@ -163,4 +163,65 @@ fn all_published_profiles_are_read() {
         vgg16.graph.txt 41 layers 251.874 ms forward
         vgg16_partitioned.txt 41 layers 55.095 ms forward"#]]
     .assert_eq(&lines.join("\n"));
+}
+
+#[test]
+fn what_looks_wrong_is_said() {
+    let mut lines = Vec::new();
+    for name in [
+        "LayerGraphs/resnet50_inference",
+        "LayerGraphs/gnmt_training",
+        "OperatorGraphs/bert_l-3_inference",
+        "OperatorGraphs/bert_l-3_training",
+    ] {
+        let text = data::text(&format!("dnn-partitioning/throughput-inputs/{name}.json"));
+        for doubt in read_placement(&text).unwrap().doubts {
+            lines.push(format!("{name}: {doubt}"));
+        }
+    }
+    for name in ["bert32a100", "resnet", "gnmt"] {
+        let file = read_piper(&data::text(&format!("piper/{name}.json")), 1e3).unwrap();
+        let time: f64 = file.graph.operators().iter().filter_map(|operator| operator.accelerator_ms).sum();
+        lines.push(format!(
+            "{name}: {} operators, {time:.3} ms, {} devices of {} bytes, {} microbatches",
+            file.graph.operators().len(),
+            file.devices,
+            file.memory_bytes,
+            file.microbatches
+        ));
+        lines.extend(file.doubts.iter().map(|doubt| format!("{name}: {doubt}")));
+    }
+    expect![[r#"
+        LayerGraphs/resnet50_inference: transfer costs against sizes mean a link of 2.15e12 bytes a second; check that costs are milliseconds (they are used as they are)
+        LayerGraphs/gnmt_training: transfer costs against sizes mean a link of 2.15e12 bytes a second; check that costs are milliseconds (they are used as they are)
+        OperatorGraphs/bert_l-3_training: 24 backward operators, 62 for one, have no forward twin; they are ordered by the edges between backward operators
+        OperatorGraphs/bert_l-3_training: 11 forward operators, 63 for one, have no backward twin although the graph trains; if that is a mistake, give them a colour class with one
+        bert32a100: 74 operators, 972.864 ms, 10 devices of 80000000000 bytes, 1920 microbatches
+        resnet: 354 operators, 462381.000 ms, 10 devices of 80000000000 bytes, 7680 microbatches
+        resnet: a sample takes 462 s of computing; if the file's times are milliseconds, say so (they are used as they are)
+        gnmt: 156 operators, 520453.000 ms, 10 devices of 80000000000 bytes, 256 microbatches
+        gnmt: a sample takes 520 s of computing; if the file's times are milliseconds, say so (they are used as they are)"#]].assert_eq(&lines.join("\n"));
+}
+
+#[test]
+fn every_fault_of_a_piper_file_is_reported() {
+    let cost = |id: &str, bytes: f64| {
+        format!(
+            r#"{{"id": "{id}", "timePerSample": 1, "parameterSize": {bytes}, "memoryUsageA": 1, "memoryUsageB": 1, "syncTimeFw": {{}}, "syncTimeBw": {{}}}}"#
+        )
+    };
+    let text = format!(
+        r#"{{"maxDevices": 2, "maxMemoryPerDevice": -1, "bandwidth": 0, "mbsInBatch": 1, "edges": [],
+            "nodes": [{{"id": 1, "TMPCs": {{"2": [{}]}}}}, {{"id": 2, "TMPCs": {{"1": [{}]}}}}, {{"id": 3, "TMPCs": {{"1": [{}]}}}}]}}"#,
+        cost("vanilla", 1.0),
+        cost("activation recomp", 1.0),
+        cost("vanilla", -1.0)
+    );
+    expect![[r#"
+        a bandwidth of 0 moves nothing; give bytes a second
+        maxMemoryPerDevice is -1; it is a number of bytes
+        parameterSize of node 3 is -1; it is a number of bytes
+        node 1 has no vanilla cost for one device
+        node 2 has no vanilla cost for one device"#]]
+    .assert_eq(&read_piper(&text, 1e3).unwrap_err().to_string());
 }

@@ -2,7 +2,7 @@
 
 use crate::data;
 use expect_test::{Expect, expect};
-use plan::formats::{PlacementFile, read_placement, read_split};
+use plan::formats::{PlacementDocument, PlacementFile, read_document, read_placement, read_split};
 use plan::{Communication, Limits, judge, place};
 use std::fmt::Write as _;
 
@@ -126,4 +126,22 @@ fn limits_end_a_search_with_an_unproved_incumbent() {
     let stopped = Limits { stop: &|| true, ..Limits::default() };
     let (_, report) = place(&file.graph, &file.devices, Communication::Serial, stopped).unwrap();
     assert!(!report.proved && report.value_ms >= optimum);
+}
+
+#[test]
+fn a_document_is_read_back_as_it_was_written() {
+    let file = workload("OperatorGraphs/bert_l-3_training");
+    let mut devices = file.devices.clone();
+    devices.exchange_bytes_per_second = Some(1e10);
+    let communication = Communication::Overlapped;
+    let (placement, report) = place(&file.graph, &devices, communication, Limits::default()).unwrap();
+    let document = PlacementDocument::new(&file.graph, &devices, communication, &placement, &report);
+    let text = serde_json::json!({"schema_version": 1, "placement": document}).to_string();
+    let read = read_document(&text).unwrap();
+    assert_eq!(read, document);
+    assert_eq!((read.devices(), read.communication()), (devices, communication));
+    assert_eq!(read.placement(&file.graph).unwrap(), placement);
+    let other = workload("LayerGraphs/bert24_inference");
+    let error = read.placement(&other.graph).unwrap_err().to_string();
+    assert!(error.starts_with("operator ") && error.ends_with("and 518 more"), "{error}");
 }

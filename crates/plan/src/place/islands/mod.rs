@@ -19,8 +19,8 @@ pub use model::{Answer, Model, ModelError};
 use super::problem::Problem;
 use super::search::{Budget, Split, SplitPart};
 use super::{
-    Communication, Devices, Infeasible, Limits, PlaceError, Placement, Report, Work, binding, contiguous,
-    judge, usable,
+    Binding, Communication, Devices, Infeasible, Limits, PlaceError, Placement, Report, Work, binding,
+    contiguous, judge, usable,
 };
 use crate::operators::OperatorGraph;
 use local::Assignment;
@@ -51,8 +51,8 @@ pub fn place_islands(
     let start =
         contiguous(&strict, &devices, communication, strict.lower_bound(&devices), &mut budget, &mut work);
     work.pairs = budget.pairs();
-    let floor =
-        problem.lower_bound(&devices).max(bound::least_load(&problem, &devices, communication, limits));
+    let cut = bound::least_load(&problem, &devices, communication, limits);
+    let floor = problem.lower_bound(&devices).max(cut);
     let mut assignment = Assignment::new(&problem, &devices, communication);
     match &start.split {
         Some(split) => assignment.follow(&problem.split(&strict.placement(split))),
@@ -69,7 +69,11 @@ pub fn place_islands(
     // The last digits of a sum differ with its order.
     let proved = value_ms <= floor * (1.0 + 1e-9);
     let lower_ms = if proved { value_ms } else { floor };
-    let binding = binding(&verdict, problem.heaviest_ms(&devices));
+    let binding = match binding(&verdict, problem.heaviest_ms(&devices)) {
+        Binding::Unit => Binding::Unit,
+        _ if value_ms <= cut * (1.0 + 1e-9) => Binding::Surroundings,
+        other => other,
+    };
     Ok((placement, Report { value_ms, lower_ms, proved, binding, work }))
 }
 

@@ -63,7 +63,7 @@ proptest! {
             value_ms: f64::INFINITY,
             lower_ms: 0.0,
             proved: false,
-            binding: super::super::Binding::Unit,
+            binding: Binding::Unit,
             work: Work::default(),
         };
         let model = Model::new(&graph, &devices, communication, &none).unwrap();
@@ -126,11 +126,66 @@ fn a_solver_is_judged_not_believed() {
         2 parts, 9, at least 6.0000, false
         2 parts, 9, at least 6.0000, false
         2 parts, 9, at least 7.5000, false
-        2 parts, 9, at least 9.0000, true"#]].assert_eq(&lines.join("\n"));
+        2 parts, 9, at least 9.0000, true"#]]
+    .assert_eq(&lines.join("\n"));
 }
 
 #[test]
 fn the_program_is_written_as_solvers_read_it() {
     let (_, _, model) = known(&[(4, 1, 6), (4, 1, 6)]);
-    expect![""].assert_eq(&model.text());
+    expect![[r#"
+        minimize
+         obj: L
+        subject to
+         r0: +1e0 x0_0
+          +1e0 x0_1
+         = 1e0
+         r1: +1e0 x1_0
+          +1e0 x1_1
+         = 1e0
+         r2: +1e0 y0_0
+          -1e0 x1_0
+          +1e0 x0_0
+         >= 0e0
+         r3: +1e0 y0_0
+          +1e0 x1_0
+          -1e0 x0_0
+         >= 0e0
+         r4: +1e0 y0_1
+          -1e0 x1_1
+          +1e0 x0_1
+         >= 0e0
+         r5: +1e0 y0_1
+          +1e0 x1_1
+          -1e0 x0_1
+         >= 0e0
+         r6: +6e-1 x0_0
+          +6e-1 x1_0
+         <= 1e0
+         r7: +6e-1 x0_1
+          +6e-1 x1_1
+         <= 1e0
+         r8: -4e0 x0_0
+          -4e0 x1_0
+          -1e0 y0_0
+          +1e0 L
+         >= 0e0
+         r9: -4e0 x0_1
+          -4e0 x1_1
+          -1e0 y0_1
+          +1e0 L
+         >= 0e0
+        bounds
+         L >= 5e0
+         x0_1 = 0
+         0 <= y0_0 <= 1
+         0 <= y0_1 <= 1
+        binary
+         x0_0
+         x0_1
+         x1_0
+         x1_1
+        end
+    "#]]
+    .assert_eq(&model.text());
 }
