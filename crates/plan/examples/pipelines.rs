@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             Err(error) => error.to_string(),
         };
         let middle = Instant::now();
-        let (plan, report) = plan_pipeline(&graph, &levels, None)?;
+        let (plan, report) = plan_pipeline(&graph, &levels, None, &|| false)?;
         let proof = if report.proved { "proved" } else { "unproved" };
         println!(
             "{:<28} published {published} in {:.3} s; default {:.7} s, at least {:.7} s, {proof}, {} cuts, in {:.3} s",

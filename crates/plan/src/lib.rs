@@ -7,6 +7,7 @@
 mod operators;
 
 pub mod formats;
+pub mod picture;
 pub mod pipeline;
 pub mod place;
 pub mod transfer;
@@ -16,5 +17,6 @@ pub use operators::{
 };
 pub use place::{
     Answer, Binding, Communication, DeviceFault, Devices, Fault, GROUP_MAX, Group, Infeasible, Limits,
-    MOVES_MAX, Part, PartScore, PlaceError, Placement, Report, Verdict, Work, judge, place, place_islands,
+    MOVES_MAX, Model, ModelError, Part, PartScore, PlaceError, Placement, Report, Verdict, Work, judge,
+    place, place_islands,
 };

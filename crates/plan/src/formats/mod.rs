@@ -6,6 +6,7 @@ mod pipedream;
 mod piper;
 mod placement;
 mod split;
+mod stages;
 mod twins;
 
 pub use document::{GroupDocument, KindName, PartDocument, PlacementDocument, read_document, words};
@@ -14,6 +15,7 @@ pub use pipedream::read_pipedream;
 pub use piper::{PiperFile, read_piper};
 pub use placement::{PlacementFile, read_placement};
 pub use split::read_split;
+pub use stages::{LevelDocument, PipelineDocument, StageDocument, read_pipeline};
 pub use twins::Link;
 
 use crate::operators::GraphError;

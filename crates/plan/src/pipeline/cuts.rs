@@ -16,10 +16,18 @@ pub(super) struct Cuts {
 impl Cuts {
     /// At most `limit` cuts.
     pub(super) fn new(layers: &Layers, limit: usize) -> Self {
-        let (cuts, complete) = match ideals(layers, limit) {
-            Some(cuts) => (cuts, true),
-            None => (beginnings(layers, limit), false),
-        };
+        match ideals(layers, limit) {
+            Some(cuts) => Self::of(layers, cuts, true),
+            None => Self::few(layers, limit),
+        }
+    }
+
+    /// At most `limit` cuts of one order.
+    pub(super) fn few(layers: &Layers, limit: usize) -> Self {
+        Self::of(layers, beginnings(layers, limit), false)
+    }
+
+    fn of(layers: &Layers, cuts: Vec<Vec<u64>>, complete: bool) -> Self {
         let count = layers.layers.len();
         let live = cuts.iter().map(|cut| {
             let used = |layer: &usize| {

@@ -17,6 +17,9 @@ use crate::operators::OperatorGraph;
 /// Cuts that are searched, however few machines there are.
 const CUTS_MAX: usize = 800;
 
+/// Cuts that are searched when there is no time for more.
+const CUTS_FEW: usize = 48;
+
 /// Cells of one table.
 const CELLS_MAX: usize = 1 << 22;
 
@@ -32,6 +35,7 @@ pub(super) fn resident(in_flight: usize, parameter_bytes: f64, activation_bytes:
 }
 
 /// The pipeline with the least time between minibatches on `levels`, innermost first, of devices with so much memory.
+/// When `stop` says so, fewer places to cut are searched.
 ///
 /// # Errors
 ///
@@ -40,21 +44,21 @@ pub fn plan_pipeline(
     graph: &OperatorGraph,
     levels: &[Level],
     memory_bytes: Option<u64>,
+    stop: &dyn Fn() -> bool,
 ) -> Result<(Pipeline, PipelineReport), PipelineError> {
     check_levels(levels)?;
     let layers = Layers::all(graph)?;
     let most = levels.iter().map(|level| level.machines).max().unwrap_or(1);
-    let cuts = Cuts::new(&layers, CUTS_MAX.min((CELLS_MAX / most).isqrt()));
-    let stages = Spans::new(&layers, &cuts);
+    let many = CUTS_MAX.min((CELLS_MAX / most).isqrt());
+    let mut cuts = Cuts::new(&layers, many);
+    let tables = match tables(&layers, &cuts, levels, memory_bytes, stop) {
+        Some(tables) => tables,
+        None => {
+            cuts = Cuts::few(&layers, CUTS_FEW.min(many));
+            tables(&layers, &cuts, levels, memory_bytes, &|| false).unwrap_or_default()
+        }
+    };
     let devices: usize = levels.iter().map(|level| level.machines).product();
-    let memory = memory_bytes.map_or(f64::INFINITY, |bytes| bytes as f64);
-    let mut tables: Vec<Table> = Vec::new();
-    for (number, &level) in levels.iter().enumerate() {
-        let rows = if number + 1 == levels.len() { 1 } else { cuts.len() };
-        let limit = if number == 0 { memory } else { f64::INFINITY };
-        let table = Filling { spans: &stages, below: tables.last(), level, devices, memory: limit }.run(rows);
-        tables.push(table);
-    }
     let last = cuts.len() - 1;
     let found = tables.last().is_some_and(|table| table.value(0, last).is_finite());
     if !found {
@@ -76,6 +80,28 @@ pub fn plan_pipeline(
     let exact = cuts.complete && (memory_bytes.is_none() || levels.len() == 1);
     let lower_seconds = if exact { seconds } else { even };
     Ok((pipeline, PipelineReport { seconds, lower_seconds, proved: exact || even >= seconds }))
+}
+
+/// The table of every level; `None` when stopped.
+fn tables(
+    layers: &Layers,
+    cuts: &Cuts,
+    levels: &[Level],
+    memory_bytes: Option<u64>,
+    stop: &dyn Fn() -> bool,
+) -> Option<Vec<Table>> {
+    let spans = Spans::new(layers, cuts);
+    let devices: usize = levels.iter().map(|level| level.machines).product();
+    let memory = memory_bytes.map_or(f64::INFINITY, |bytes| bytes as f64);
+    let mut tables: Vec<Table> = Vec::new();
+    for (number, &level) in levels.iter().enumerate() {
+        let rows = if number + 1 == levels.len() { 1 } else { cuts.len() };
+        let limit = if number == 0 { memory } else { f64::INFINITY };
+        let table =
+            Filling { spans: &spans, below: tables.last(), level, devices, memory: limit }.run(rows, stop)?;
+        tables.push(table);
+    }
+    Some(tables)
 }
 
 /// What the layers between two cuts cost.
@@ -170,7 +196,7 @@ struct Filling<'a> {
 }
 
 impl Filling<'_> {
-    fn run(&self, rows: usize) -> Table {
+    fn run(&self, rows: usize, stop: &dyn Fn() -> bool) -> Option<Table> {
         let width = self.spans.width;
         let machines = self.level.machines;
         let cells = vec![(f64::INFINITY, Choice::default()); rows * width * machines];
@@ -178,6 +204,9 @@ impl Filling<'_> {
         let times = self.times();
         let mut within = Vec::new();
         for from in 0..rows {
+            if stop() {
+                return None;
+            }
             for to in from + 1..width {
                 if !self.spans.inside(from, to) {
                     continue;
@@ -192,7 +221,7 @@ impl Filling<'_> {
                 }
             }
         }
-        table
+        Some(table)
     }
 
     /// The time of the stage between two cuts for each number of replicas.

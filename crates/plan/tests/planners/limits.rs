@@ -163,10 +163,10 @@ fn the_judge_names_every_fault_of_a_pipeline() {
 #[test]
 fn a_pipeline_of_too_many_layers_is_refused() {
     let levels = [Level { machines: 2, bytes_per_second: 1e3 }];
-    let error = plan_pipeline(&chain(5_000, 1), &levels, None).unwrap_err();
+    let error = plan_pipeline(&chain(5_000, 1), &levels, None, &|| false).unwrap_err();
     expect!["the graph has 5000 layers, at most 4000 are planned; group them first"]
         .assert_eq(&error.to_string());
     let many = [Level { machines: 100, bytes_per_second: 1e3 }];
-    let error = plan_pipeline(&chain(5, 1), &many, None).unwrap_err();
+    let error = plan_pipeline(&chain(5, 1), &many, None, &|| false).unwrap_err();
     expect!["100 members on one level are too many, at most 64 are planned"].assert_eq(&error.to_string());
 }

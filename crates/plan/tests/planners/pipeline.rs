@@ -89,7 +89,7 @@ fn two_levels_give_the_published_optimisers_digits() {
 fn check_default(name: &str, machines: &[(usize, f64)], memory: Option<u64>, expected: &Expect) {
     let graph = profile(name);
     let levels = levels(machines);
-    let text = match plan_pipeline(&graph, &levels, memory) {
+    let text = match plan_pipeline(&graph, &levels, memory, &|| false) {
         Ok((plan, report)) => {
             assert_eq!(judge_pipeline(&graph, &levels, memory, &plan).unwrap().faults, []);
             let stages: Vec<String> = plan

@@ -97,7 +97,7 @@ fn level(machines: usize) -> Level {
 
 fn check(graph: &OperatorGraph, levels: &[Level], memory: Option<u64>) -> Result<(), TestCaseError> {
     let best = brute_force(graph, levels, memory);
-    match plan_pipeline(graph, levels, memory) {
+    match plan_pipeline(graph, levels, memory, &|| false) {
         Ok((pipeline, report)) => {
             let verdict = judge_pipeline(graph, levels, memory, &pipeline).unwrap();
             prop_assert_eq!(&verdict.faults, &[]);
