@@ -135,12 +135,7 @@ fn layout(graph: &OperatorGraph, top: f64) -> Layout {
     let count = graph.operators().len();
     let order = topological(count, graph.edges()).unwrap_or_else(|_| (0..count).collect());
     let followers = adjacency(count, graph.edges().iter().copied());
-    let mut depth = vec![0usize; count];
-    for &at in &order {
-        for &next in &followers[at] {
-            depth[next] = depth[next].max(depth[at] + 1);
-        }
-    }
+    let depth = depths(graph, &order, &followers);
     let mut columns = vec![Vec::new(); depth.iter().max().map_or(0, |deepest| deepest + 1)];
     for &at in &order {
         columns[depth[at]].push(at);
@@ -161,6 +156,31 @@ fn layout(graph: &OperatorGraph, top: f64) -> Layout {
         y += rows as f64 * ROW + MARGIN;
     }
     Layout { place, height: y }
+}
+
+/// The column of each operator: behind everything that feeds it; what nothing feeds stands just before what it feeds, and
+/// the backward pass behind the forward pass.
+fn depths(graph: &OperatorGraph, order: &[usize], followers: &[Vec<usize>]) -> Vec<usize> {
+    let mut depth = vec![0usize; order.len()];
+    let mut fed = vec![false; order.len()];
+    for backward in [false, true] {
+        let first = if backward { depth.iter().max().map_or(0, |deepest| deepest + 1) } else { 0 };
+        let mut pass: Vec<usize> = order.to_vec();
+        pass.retain(|&at| graph.operators()[at].backward == backward);
+        for &at in &pass {
+            depth[at] = depth[at].max(first);
+            for &next in &followers[at] {
+                depth[next] = depth[next].max(depth[at] + 1);
+                fed[next] = true;
+            }
+        }
+        for &at in pass.iter().rev().filter(|&&at| !fed[at]) {
+            let before = followers[at].iter().filter(|&&next| graph.operators()[next].backward == backward);
+            let nearest = before.map(|&next| depth[next]).min().unwrap_or(first + 1);
+            depth[at] = depth[at].max(nearest.saturating_sub(1));
+        }
+    }
+    depth
 }
 
 fn colour(part: Option<usize>) -> &'static str {
