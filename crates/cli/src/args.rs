@@ -59,6 +59,8 @@ pub(crate) enum Command {
     Timeline(TimelineArgs),
     /// Write the papers' networks as ONNX files with seeded weights.
     Zoo(ZooArgs),
+    /// Plan where to cut a network and what to place where, with a proof.
+    Plan(Box<crate::plan::args::PlanArgs>),
 }
 
 #[derive(Debug, Args)]

@@ -5,6 +5,7 @@ mod inspect;
 mod journals;
 mod output;
 mod picture;
+mod plan;
 mod profile;
 mod serve;
 mod serve_example;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         Command::Explain(args) => journals::explain(&args, format),
         Command::Timeline(args) => journals::timeline(&args),
         Command::Zoo(args) => zoo::run(&args, format),
+        Command::Plan(args) => plan::run(&args, format),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
