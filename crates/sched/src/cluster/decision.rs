@@ -1,5 +1,6 @@
 //! Choices for the cluster.
 
+use super::policy::themis::Trail;
 use super::{Grant, JobId};
 use serde::{Deserialize, Serialize};
 use vocab::{Span, Time};
@@ -34,6 +35,11 @@ pub enum Decision {
         job: JobId,
         /// Until then.
         until: Time,
+    },
+    /// Keep the trail of an auction in the journal; nothing changes.
+    Record {
+        /// Who bid, won and paid.
+        trail: Trail,
     },
     /// Ask the driver to work out shares of time; the answer comes as [`Event::PlanReady`](super::Event::PlanReady).
     Replan {

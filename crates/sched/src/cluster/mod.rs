@@ -4,6 +4,7 @@
 
 mod decision;
 mod event;
+pub mod explain;
 mod free;
 mod grant;
 mod job;

@@ -200,3 +200,32 @@ fn a_lease_ends_by_itself_unless_extended() {
     assert_eq!(world.wake(), Some(at(20)));
     assert_eq!(world.forced(at(20)), [Decision::Stop { job: id }]);
 }
+
+#[test]
+fn a_story_tells_why_a_job_waited() {
+    let mut story = explain::Story::of(JobId(1));
+    let mut policy = Choice::named("srtf").unwrap().build();
+    let mut world = ClusterWorld::new();
+    let mut take = |now: u64, events: &[Event]| {
+        let now = Time::from_ns(now);
+        let taken = turn(&mut world, &mut *policy, now, events);
+        story.turn(now, events, &taken.accepted);
+    };
+    take(0, &[node(0, 4), job(0, 3, 0, 0), job(1, 3, 0, 0)]);
+    take(10, &[Event::JobFinished { job: JobId(0) }]);
+    take(20, &[job(2, 2, 0, 0), Event::JobProgressed { job: JobId(1), left: Span::from_ns(9_000) }]);
+    take(30, &[Event::JobFinished { job: JobId(2) }]);
+    take(40, &[Event::NodeLost { node: NodeId(0) }]);
+    take(50, &[node(0, 4)]);
+    take(60, &[Event::JobFinished { job: JobId(1) }]);
+    let lines: Vec<String> = story.lines.iter().map(|(at, why)| format!("{} {why}", at.ns())).collect();
+    expect_test::expect![[r#"
+        0 waits: needs 2 GPUs at once, 1 are free, 1 jobs hold the others
+        10 runs on 3 GPUs of 1 nodes
+        20 was stopped while j2 started
+        30 runs on 3 GPUs of 1 nodes
+        40 lost a node it ran on, or failed
+        50 runs on 3 GPUs of 1 nodes
+        60 ended"#]]
+    .assert_eq(&lines.join("\n"));
+}

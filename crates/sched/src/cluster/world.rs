@@ -205,6 +205,12 @@ impl ClusterWorld {
         self.speeds.get(&job).map_or(&[], Vec::as_slice)
     }
 
+    /// GPUs of live nodes.
+    #[must_use]
+    pub fn gpus(&self) -> u32 {
+        self.nodes().map(|node| u32::from(node.gpus)).sum()
+    }
+
     /// GPUs that carry a job.
     #[must_use]
     pub const fn busy_gpus(&self) -> u32 {
@@ -559,8 +565,8 @@ impl World for ClusterWorld {
             }
             Decision::Regrant { changes } => self.regrant(now, changes),
             Decision::Extend { job, until } => self.extend(now, *job, *until),
-            // A question changes nothing.
-            Decision::Replan { .. } => Ok(()),
+            // A question or a trail changes nothing.
+            Decision::Replan { .. } | Decision::Record { .. } => Ok(()),
         }
     }
 

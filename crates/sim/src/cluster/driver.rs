@@ -1,8 +1,9 @@
 //! The driver on virtual time: fold what happened, take a turn, perform its decisions, step to the next event.
 
 use super::applications::filled;
+use super::belief::Beliefs;
 use super::truth::{Truth, slowdown_milli};
-use super::{ClusterOutcome, Completed, Progress, Setup, SetupError, Trace};
+use super::{ClusterOutcome, Completed, Progress, Sample, Setup, SetupError, Trace};
 use sched::cluster::policy::Choice;
 use sched::cluster::{ClusterWorld, Decision, Event, Grant, Job, JobId, JobSpec, Level, Refusal};
 use sched::{Policy, turn};
@@ -28,6 +29,13 @@ pub struct ClusterSimulation<'t> {
     /// What each job held last.
     held: BTreeMap<JobId, Grant>,
     arrived: usize,
+    beliefs: Beliefs,
+    /// Losses and returns of nodes to come, soonest last.
+    faults: Vec<(Time, Event)>,
+    /// Until when the cluster's use is counted.
+    looked: Time,
+    /// How often each job moved without a stop.
+    moves: Vec<u32>,
     outcome: ClusterOutcome,
     until: Option<JobId>,
     check: bool,
@@ -76,6 +84,11 @@ impl<'t> ClusterSimulation<'t> {
         let ids: BTreeMap<&str, ModelId> = trace.models().into_iter().zip((0..).map(ModelId)).collect();
         let outcome = ClusterOutcome {
             gpus: setup.nodes.iter().map(|node| u32::from(node.gpus)).sum(),
+            cpu_milli: if trace.jobs.iter().any(|job| job.cpu_milli > 0) {
+                setup.nodes.iter().map(|node| node.cpu_milli).sum()
+            } else {
+                0
+            },
             ..ClusterOutcome::default()
         };
         Ok(Self {
@@ -92,6 +105,10 @@ impl<'t> ClusterSimulation<'t> {
             foreseen: None,
             held: BTreeMap::new(),
             arrived: 0,
+            beliefs: Beliefs::new(setup.belief, trace),
+            faults: faults(setup),
+            looked: Time::ZERO,
+            moves: vec![0; trace.jobs.len()],
             outcome,
             until: None,
             check: false,
@@ -135,12 +152,21 @@ impl<'t> ClusterSimulation<'t> {
             if self.check {
                 self.world.check();
             }
+            self.note(now);
             events.clear();
             if self.done() {
                 return Ok(self.outcome);
             }
             now = self.next(now, turn.wake)?;
         }
+    }
+
+    /// Keeps what the cluster looks like from now on.
+    fn note(&mut self, now: Time) {
+        let (running, waiting) = self.world.load();
+        let count = |jobs| u32::try_from(jobs).expect("a trace has fewer than 2^32 jobs");
+        let busy = self.world.busy_gpus();
+        self.outcome.sample(Sample { at: now, running: count(running), waiting: count(waiting), busy });
     }
 
     fn initial(&self) -> Vec<Event> {
@@ -167,13 +193,20 @@ impl<'t> ClusterSimulation<'t> {
             if self.foreseen == Some(now) { now.ns() / 1_000_000_000 * self.setup.apart_ppb } else { 0 };
         let by = now + Span::from_ns(apart);
         let mut moved_on = Vec::new();
+        let passed = u128::from(now.since(self.looked).ns());
+        self.looked = now;
+        self.outcome.busy_time += u128::from(self.world.busy_gpus()) * passed;
         for job in self.world.running() {
             let id = job.spec.job;
+            if self.outcome.cpu_milli > 0 {
+                self.outcome.cpu_time += u128::from(job.grant().map_or(0, Grant::cpu_milli)) * passed;
+            }
             let truth = &mut self.truths[id.index()];
             let epoch = truth.training.epoch;
             truth.advance(now, self.setup, &self.trace.jobs[id.index()]);
             if truth.ended(by, self.setup.progress) {
                 events.push(Event::JobFinished { job: id });
+                self.beliefs.learn(&self.trace.jobs[id.index()]);
                 let service = job.service(now);
                 self.outcome.gpu_time += service;
                 self.outcome.completed.push(Completed {
@@ -181,12 +214,13 @@ impl<'t> ClusterSimulation<'t> {
                     arrival: job.spec.arrival,
                     started: self.started[id.index()].unwrap_or(now),
                     ended: truth.training.ended.unwrap_or(now),
-                    starts: job.starts,
+                    starts: job.starts + self.moves[id.index()],
                     gpus: job.spec.gpus,
-                    solo: job.spec.solo,
+                    solo: self.trace.jobs[id.index()].solo(),
                 });
             } else if self.report {
-                events.push(Event::JobProgressed { job: id, left: truth.left });
+                let left = self.beliefs.left(id.index(), &self.trace.jobs[id.index()], truth.left);
+                events.push(Event::JobProgressed { job: id, left });
                 if truth.training.epoch != epoch {
                     moved_on.push(id);
                 }
@@ -194,6 +228,9 @@ impl<'t> ClusterSimulation<'t> {
         }
         for id in moved_on {
             self.measure(id, events);
+        }
+        while self.faults.last().is_some_and(|(at, _)| *at <= now) {
+            events.extend(self.faults.pop().map(|(_, event)| event));
         }
         while let Some(job) = self.trace.jobs.get(self.arrived).filter(|job| job.arrival <= now) {
             let model = self.models[self.arrived];
@@ -205,7 +242,7 @@ impl<'t> ClusterSimulation<'t> {
                 arrival: job.arrival,
                 gpus: job.gpus,
                 elastic: most.map_or((job.gpus, job.gpus), |most| (1, most.max(job.gpus))),
-                solo: job.solo(),
+                solo: self.beliefs.left(self.arrived, job, job.solo()),
                 cpu_milli: job.cpu_milli,
                 memory: job.memory,
                 gpu: self.setup.need(model),
@@ -262,7 +299,10 @@ impl<'t> ClusterSimulation<'t> {
                         }
                     }
                 }
-                Decision::Stop { .. } | Decision::Extend { .. } | Decision::Replan { .. } => {}
+                Decision::Stop { .. }
+                | Decision::Extend { .. }
+                | Decision::Replan { .. }
+                | Decision::Record { .. } => {}
             }
         }
         if self.setup.nodes.iter().any(|node| node.slots > 1) && !decisions.is_empty() {
@@ -318,12 +358,28 @@ impl<'t> ClusterSimulation<'t> {
         }
         self.foreseen = ends;
         let (running, waiting) = self.world.load();
-        if running == 0 && arrival.is_none() && waiting > 0 {
+        let fault = self.faults.last().map(|(at, _)| *at);
+        if running == 0 && arrival.is_none() && fault.is_none() && waiting > 0 {
             return Err(ClusterError::Stuck { policy: self.policy.name(), waiting, now });
         }
-        let earliest = [arrival, ends, wake].into_iter().flatten().min().expect("something runs or arrives");
+        let earliest =
+            [arrival, ends, wake, fault].into_iter().flatten().min().expect("something runs or arrives");
         let earliest = earliest.max(now + Span::from_ns(1));
         let whole = earliest.ns().checked_next_multiple_of(round.ns().max(1));
         Ok(Time::from_ns(whole.expect("virtual time stays below 2^64 ns, some 584 years")))
     }
+}
+
+/// Losses and returns of nodes, soonest last.
+fn faults(setup: &Setup) -> Vec<(Time, Event)> {
+    let mut faults = Vec::new();
+    for loss in &setup.losses {
+        faults.push((loss.at, Event::NodeLost { node: loss.node }));
+        let spec = setup.nodes.iter().find(|spec| spec.node == loss.node);
+        if let Some((back, spec)) = loss.back.zip(spec) {
+            faults.push((back, Event::NodeAdded { spec: spec.clone() }));
+        }
+    }
+    faults.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
+    faults
 }

@@ -4,19 +4,25 @@
 //! [`ClusterSimulation`] takes turns from the first arrival to the last end and returns a [`ClusterOutcome`].
 
 mod applications;
+mod belief;
 mod driver;
 mod lp;
 mod outcome;
 mod setup;
+mod sharing;
+mod summary;
 mod throughputs;
 pub mod trace;
 mod training;
 mod truth;
 
 pub use applications::{Application, Applications, ApplicationsError, Spread};
+pub use belief::Belief;
 pub use driver::{ClusterError, ClusterSimulation};
-pub use outcome::{ClusterOutcome, Completed};
-pub use setup::{Setup, SetupError};
+pub use outcome::{ClusterOutcome, Completed, SAMPLES_MAX, Sample, jain};
+pub use setup::{Loss, Setup, SetupError};
+pub use sharing::share_gpus;
+pub use summary::Summary;
 pub use throughputs::{Throughputs, ThroughputsError};
 pub use trace::{Trace, TraceError, TraceJob};
 pub use truth::{Pairs, Progress};

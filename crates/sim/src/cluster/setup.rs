@@ -2,10 +2,10 @@
 
 use super::applications::{Application, Applications};
 use super::trace::{Problem, lines};
-use super::{Pairs, Progress, Trace};
+use super::{Belief, Pairs, Progress, Trace};
 use sched::cluster::{GpuNeed, NodeId, NodeSpec};
 use std::sync::Arc;
-use vocab::{Bytes, ModelId, Span};
+use vocab::{Bytes, ModelId, Span, Time};
 
 /// Nodes, truth and timing of a simulation.
 #[derive(Clone, Debug)]
@@ -23,8 +23,23 @@ pub struct Setup {
     pub pairs: Pairs,
     /// What each model needs on a GPU, by model; models beyond the list need nothing.
     pub needs: Vec<GpuNeed>,
+    /// What policies are told of jobs' times.
+    pub belief: Belief,
+    /// Nodes that are lost.
+    pub losses: Vec<Loss>,
     /// Measured applications, for [`Progress::Goodput`].
     pub applications: Option<Arc<Applications>>,
+}
+
+/// A node that is lost: jobs on it stop where they are and wait again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// The node.
+    pub node: NodeId,
+    /// When it is lost.
+    pub at: Time,
+    /// When it is back, if ever.
+    pub back: Option<Time>,
 }
 
 /// Why a trace cannot be simulated on a cluster: every job that never fits.
@@ -53,6 +68,8 @@ impl Setup {
             apart_ppb: 0,
             pairs: Pairs::default(),
             needs: Vec::new(),
+            belief: Belief::Exact,
+            losses: Vec::new(),
             applications: None,
         }
     }
@@ -61,8 +78,17 @@ impl Setup {
     /// its LAS does not.
     #[must_use]
     pub fn muri(by_time_left: bool) -> Self {
-        let apart_ppb = u64::from(by_time_left);
-        Self { progress: Progress::RestartAtTurn, apart_ppb, ..Self::uniform(8, 8) }
+        Self::uniform(8, 8).for_policy(if by_time_left { "muri-srtf" } else { "muri-las" })
+    }
+
+    /// This cluster with the timing of the simulator that a policy's name begins with; names like "srtf" change nothing.
+    #[must_use]
+    pub fn for_policy(mut self, name: &str) -> Self {
+        if name.starts_with("muri-") {
+            self.progress = Progress::RestartAtTurn;
+            self.apart_ppb = u64::from(name != "muri-las");
+        }
+        self
     }
 
     /// As Synergy's simulator runs: 16 servers of 8 GPUs, 24 CPUs and 500 GB, in rounds of 300 s.

@@ -12,7 +12,7 @@ fn data(path: &str) -> String {
     })
 }
 
-fn applications() -> std::sync::Arc<Applications> {
+fn application_files() -> Vec<(String, String)> {
     let mut files = Vec::new();
     for (name, batches) in [
         ("bert", &[12, 24, 48, 96, 192, 384][..]),
@@ -28,12 +28,12 @@ fn applications() -> std::sync::Arc<Applications> {
             files.push((path.clone(), data(&format!("pollux/traces/{path}"))));
         }
     }
-    std::sync::Arc::new(Applications::parse(&files).unwrap())
+    files
 }
 
 #[test]
 fn pollux_workload_6_comes_out_exactly_under_tiresias() {
-    let applications = applications();
+    let applications = std::sync::Arc::new(Applications::parse(&application_files()).unwrap());
     let trace = trace::pollux(&data("pollux/workloads/workload-6.csv"), &applications).unwrap();
     let setup = Setup::pollux(applications);
     let seconds = |name: &str| peer(&trace, &setup, name).mean_completion_s();
@@ -141,4 +141,99 @@ fn sharing_pays_where_pairs_slow_little() {
     };
     let (alone, first, best) = (mean("sjf"), mean("sjf-ffs"), mean("sjf-bsbf"));
     assert!(best < first && first < alone, "{best} best first, {first} first fit, {alone} without sharing");
+}
+
+/// Every public file is told by its first line, and read without a problem.
+#[test]
+fn every_public_trace_is_told_and_read() {
+    let (profiles, throughputs) = (data("synergy/profiles.json"), data("gavel/simulation_throughputs.json"));
+    let applications = application_files();
+    let with = trace::Companions {
+        profiles: Some(&profiles),
+        throughputs: Some(&throughputs),
+        applications: &applications,
+        cluster: None,
+    };
+    let mut told = String::new();
+    for path in [
+        "muri/trace1.csv",
+        "muri/testbed_400jobs.csv",
+        "tiresias/60_job.csv",
+        "philly/philly.csv",
+        "synergy/fifo_9jph_20_70_10_seed42.csv",
+        "synergy/deploy_trace/static_100job_6_3_1100.0.csv",
+        "pollux/workloads-realistic/workload-1.csv",
+        "sia/workloads/newtrace/workload-1.csv",
+        "gavel/traces/physical_cluster/max_min_fairness.trace",
+        "gavel/traces/msr_seed0/103959.trace",
+        "shockwave/460_multigpu_dynamic.trace",
+        "alibaba_openb/openb_pod_list_default.csv",
+    ] {
+        let text = data(path);
+        let format = trace::Format::detect(&text).unwrap();
+        let trace = format.read(&text, with).unwrap();
+        let gpus: u64 = trace.jobs.iter().map(|job| u64::from(job.gpus)).sum();
+        told += &format!("{format:?} {} jobs {gpus} GPUs {:?}\n", trace.jobs.len(), trace.notes);
+    }
+    expect_test::expect![[r#"
+        Muri 1494 jobs 7398 GPUs []
+        Muri 400 jobs 3766 GPUs []
+        Tiresias 60 jobs 170 GPUs []
+        Philly 82247 jobs 107235 GPUs []
+        Synergy 6924 jobs 6924 GPUs []
+        SynergyDeployed 100 jobs 100 GPUs []
+        Pollux 160 jobs 218 GPUs []
+        Pollux 960 jobs 9020 GPUs []
+        Gavel 96 jobs 169 GPUs []
+        Gavel 986 jobs 2364 GPUs ["125 jobs of models not measured on as many GPUs take as long as on one"]
+        Shockwave 460 jobs 714 GPUs []
+        Alibaba 7064 jobs 7433 GPUs ["1088 pods without a GPU left out"]
+    "#]]
+    .assert_eq(&told);
+    assert_eq!(
+        trace::alibaba_nodes(&data("alibaba_openb/openb_node_list_gpu_node.csv")).unwrap().len(),
+        1_213
+    );
+}
+
+/// Whatever is wrong with a file, in any format, its good jobs are kept beside the list of problems.
+#[test]
+fn bad_lines_lose_no_good_job() {
+    let error = trace::shockwave(
+        "a\tb\nM\tc\td\te\t1\t10\t2\tstatic\t1\t-1\t60\t5\nM\tc\td\te\t1\t10\t0\tslow\t1\t-1\t0\tx\n",
+    )
+    .unwrap_err();
+    expect_test::expect![[r#"
+        the trace has 3 problems:
+        line 1: 2 cells, but this format has 12
+        line 3: arrival is "x", not a number of at least 0
+        line 3: mode is "slow", not static, accordion or gns"#]]
+    .assert_eq(&error.to_string());
+    assert_eq!(error.rest.jobs.len(), 1);
+    let error = Setup::uniform(1, 1).check(&error.rest).unwrap_err();
+    expect_test::expect![[r#"
+        the cluster is too small for 1 jobs:
+        line 2: job "1" needs 2 GPUs at once, of 1"#]]
+    .assert_eq(&error.to_string());
+    let error = trace::Format::Gavel.read("", trace::Companions::default()).unwrap_err();
+    expect_test::expect!["traces of this format need Gavel's throughputs (simulation_throughputs.json)"]
+        .assert_eq(&error.to_string());
+    let error = trace::gavel("M\tc\td\te\t1\t10\t1\t1\t-1\t5\n", &Throughputs::default()).unwrap_err();
+    expect_test::expect![[r#"
+        the trace has 1 problems:
+        line 1: model "M" was not measured on 1 GPUs or on one"#]]
+    .assert_eq(&error.to_string());
+    let error = Throughputs::parse(r#"{"v100": {"x": {}, "('A', 1)": {"null": -1}}}"#).unwrap_err();
+    expect_test::expect![
+        "the throughputs have 2 bad entries, the first: v100: ('A', 1) alone is -1, not steps a second"
+    ]
+    .assert_eq(&error.to_string());
+    let files =
+        [("a/placements.csv".to_owned(), "placement,local_bsz,step_time,sync_time\n10,4,1,1\n".to_owned())];
+    let error = Applications::parse(&files).unwrap_err();
+    expect_test::expect![[r#"
+        a/placements.csv, line 2: placement is "10", not a digit from 1 for each node
+        a has no validation-BATCH.csv with rows
+        a has no placements.csv with rows"#]]
+    .assert_eq(&error.0.join("\n"));
 }

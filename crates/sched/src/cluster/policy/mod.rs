@@ -8,6 +8,7 @@ mod place;
 mod random;
 mod sharing;
 mod synergy;
+pub mod themis;
 
 pub use elastic::{Elastic, Gain};
 pub use las::Las;
@@ -17,6 +18,7 @@ pub use place::{Place, Share};
 pub use random::Random;
 pub use sharing::{Benefit, Sharing};
 pub use synergy::{Synergy, Tune};
+pub use themis::Themis;
 
 use super::ClusterWorld;
 use crate::Policy;
@@ -63,6 +65,13 @@ pub enum Choice {
         /// Length of a round.
         round: Span,
     },
+    /// Finish-time fairness by auctions of leases.
+    Themis {
+        /// Length of a lease.
+        lease: Span,
+        /// Part of the jobs, in thousandths, that an auction is closed to: those treated best so far.
+        fair_milli: u32,
+    },
     /// Shortest first, sharing GPUs with running jobs.
     Sharing {
         /// When sharing is allowed.
@@ -72,7 +81,7 @@ pub enum Choice {
 
 impl Choice {
     /// Names that [`Choice::named`] knows.
-    pub const NAMES: [&'static str; 17] = [
+    pub const NAMES: [&'static str; 18] = [
         "fifo",
         "fifo-strict",
         "sjf",
@@ -88,6 +97,7 @@ impl Choice {
         "synergy-proportional",
         "synergy-greedy",
         "synergy-tune",
+        "themis",
         "sjf-ffs",
         "sjf-bsbf",
     ];
@@ -119,6 +129,7 @@ impl Choice {
             "synergy-proportional" => synergy(Tune::Proportional),
             "synergy-greedy" => synergy(Tune::Greedy),
             "synergy-tune" => synergy(Tune::Tune),
+            "themis" => Some(Self::Themis { lease: secs(1_200), fair_milli: 800 }),
             "sjf-bsbf" => Some(Self::Sharing { benefit: Benefit::BestFirst }),
             "sjf-ffs" => Some(Self::Sharing { benefit: Benefit::FirstFit }),
             _ => None,
@@ -130,7 +141,7 @@ impl Choice {
     pub fn needs_progress(&self) -> bool {
         match self {
             Self::Ordered { order, preempt, .. } => *order != Order::Arrival && *preempt != Preempt::Never,
-            Self::Sharing { .. } | Self::Elastic { .. } => true,
+            Self::Sharing { .. } | Self::Elastic { .. } | Self::Themis { .. } => true,
             Self::Synergy { order, .. } => *order != Order::Arrival,
             Self::Las { .. } => false,
         }
@@ -154,6 +165,7 @@ impl Choice {
             }
             Self::Synergy { order, tune, round } => Box::new(Synergy::new(*order, *tune, *round)),
             Self::Elastic { gain, round } => Box::new(Elastic::new(*gain, *round)),
+            Self::Themis { lease, fair_milli } => Box::new(Themis::new(*lease, *fair_milli)),
             Self::Sharing { benefit } => Box::new(Sharing::new(*benefit)),
         }
     }

@@ -41,7 +41,7 @@ impl Share {
     }
 
     /// GPUs of `node` that can be had with this share each.
-    fn room(self, node: &FreeNode) -> u32 {
+    pub(super) fn room(self, node: &FreeNode) -> u32 {
         let by = |has: u64, needs: u64| has.checked_div(needs).unwrap_or(u64::MAX);
         let bound = by(node.cpu_milli, self.cpu_milli).min(by(node.memory.0, self.memory.0));
         node.gpus.count().min(u32::try_from(bound).unwrap_or(u32::MAX))

@@ -84,9 +84,14 @@ fn application(name: &str, files: &[(&str, &str)], problems: &mut Vec<String>) -
 
 fn epochs(text: &str) -> (Vec<Epoch>, Vec<Problem>) {
     let needed = ["progress", "iteration", "grad_sqr", "grad_var"];
+    let mut before = 0.0;
     Table::new(text, &needed).read(|row| {
         let (progress, iteration) = (row.number("progress"), row.whole("iteration"));
         let (squared, variance) = (row.number("grad_sqr"), row.number("grad_var"));
+        if progress? <= before || squared? + variance? <= 0.0 {
+            row.problem("progress must rise from epoch to epoch, and the gradient be above 0".into());
+        }
+        before = progress?;
         Some(Epoch {
             progress: progress?,
             iteration: iteration?,
@@ -116,6 +121,9 @@ fn placed(
                 row.text("placement")
             ));
         }
+        if local == Some(0) || step? <= 0.0 || sync? >= step? {
+            row.problem("local_bsz and step_time must be above 0, sync_time below step_time".into());
+        }
         Some((row.line, placement?, u32::try_from(local?).ok()?, step?, sync?))
     });
     for (line, placement, local, step, sync) in rows {
@@ -136,6 +144,9 @@ fn scalability(text: &str, points: &mut Vec<([f64; 3], [f64; 2])>) -> Vec<Proble
     let (rows, problems) = Table::new(text, &needed).read(|row| {
         let at = ["num_nodes", "num_replicas", "local_bsz"].map(|column| row.number(column));
         let value = ["step_time", "sync_time"].map(|column| row.number(column));
+        if value[0]? <= 0.0 || value[1]? >= value[0]? {
+            row.problem("step_time must be above 0, sync_time below step_time".into());
+        }
         Some(([at[0]?, at[1]?, at[2]?], [value[0]?, value[1]?]))
     });
     points.extend(rows);

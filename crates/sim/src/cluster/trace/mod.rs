@@ -52,7 +52,7 @@ pub struct TraceJob {
     pub memory: Bytes,
     /// How many times faster it is with that much, in millionths.
     pub speedup_micro: u64,
-    /// Rows of its batch, where its application was measured; else 0.
+    /// Rows of its batch; 0 where the trace does not say.
     pub batch: u32,
 }
 

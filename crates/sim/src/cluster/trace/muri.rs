@@ -48,7 +48,8 @@ pub fn muri(text: &str) -> Result<Trace, TraceError> {
             cpu_milli: 0,
             memory: Bytes(0),
             speedup_micro: 1_000_000,
-            batch: 0,
+            // Older files name no batch.
+            batch: row.text("batch_size").parse().unwrap_or(0),
         })
     });
     Trace::checked(jobs, problems)
