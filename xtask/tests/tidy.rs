@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Layer of each crate. A crate may depend on crates of lower layers, and on those listed beside it.
-const LAYERS: [(&str, u32, &[&str]); 10] = [
+const LAYERS: [(&str, u32, &[&str]); 11] = [
     ("vocab", 0, &[]),
     ("graph", 1, &[]),
     ("sched", 1, &[]),
     ("engine", 2, &[]),
     ("plan", 2, &[]),
     ("sim", 2, &[]),
+    ("cuda", 3, &[]),
     ("server", 4, &[]),
     ("cli", 5, &[]),
     ("experiment", 5, &[]),

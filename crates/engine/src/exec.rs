@@ -3,11 +3,15 @@
 //! ```text
 //!            launch                over, more segments          park
 //! AtEdge ───────────▶ InSegment ───────────────────▶ AtEdge ─────────▶ Parked ──resume──▶ AtEdge
-//!                          └──── over, last segment ───▶ Finished
+//!                      │  ▲   └──── over, last segment ───▶ Finished
+//!                      └──┘ launch ahead
 //! ```
+//! On a device whose launches return before they are over, segments may be launched ahead: the host is then never
+//! between two of them. A run parks only when none is under way, so what is launched ahead bounds the wait for an edge.
 //! Abandoning is dropping the run; a segment that is under way finishes on the device and is forgotten.
 
 use crate::{Buffer, EngineError, Poll, Program, Queue, State, Ticket};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use vocab::Span;
 
@@ -15,23 +19,18 @@ use vocab::Span;
 pub struct Run {
     program: Arc<dyn Program>,
     state: Box<dyn State>,
+    /// The next segment to launch.
     next: usize,
-    phase: Phase,
+    /// Launched and not known to be over, oldest first.
+    under_way: VecDeque<Ticket>,
+    parked: bool,
     times: Vec<Span>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    AtEdge,
-    InSegment(Ticket),
-    Parked,
-    Finished,
 }
 
 /// Where a run stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// A segment is under way.
+    /// At least one segment is under way.
     InSegment,
     /// Between two segments; this one is next.
     AtEdge {
@@ -54,7 +53,7 @@ impl Run {
     /// When the inputs are not the program's.
     pub fn new(program: Arc<dyn Program>, inputs: Vec<Box<dyn Buffer>>) -> Result<Self, EngineError> {
         let state = program.begin(inputs)?;
-        Ok(Self { program, state, next: 0, phase: Phase::AtEdge, times: Vec::new() })
+        Ok(Self { program, state, next: 0, under_way: VecDeque::new(), parked: false, times: Vec::new() })
     }
 
     /// Its program.
@@ -65,69 +64,89 @@ impl Run {
 
     /// Where it stands, without asking the device.
     #[must_use]
-    pub const fn progress(&self) -> Progress {
-        match self.phase {
-            Phase::AtEdge => Progress::AtEdge { next: self.next },
-            Phase::InSegment(_) => Progress::InSegment,
-            Phase::Parked => Progress::Parked { next: self.next },
-            Phase::Finished => Progress::Finished,
+    pub fn progress(&self) -> Progress {
+        if !self.under_way.is_empty() {
+            Progress::InSegment
+        } else if self.parked {
+            Progress::Parked { next: self.next }
+        } else if self.is_launched() {
+            Progress::Finished
+        } else {
+            Progress::AtEdge { next: self.next }
         }
     }
 
-    /// Launches the next segment.
+    /// Segments launched that are not known to be over.
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        self.under_way.len()
+    }
+
+    /// Whether its last segment has been launched.
+    #[must_use]
+    pub fn is_launched(&self) -> bool {
+        self.next == self.program.segments().len()
+    }
+
+    /// Launches the next segment, behind those under way if there are any.
     ///
     /// # Errors
-    /// When the run is not at an edge, or the device refuses; it is lost then.
+    /// When the run is parked or has no segment left, or the device refuses; it is lost then.
     pub fn launch(&mut self, queue: &mut dyn Queue) -> Result<(), EngineError> {
-        if self.phase != Phase::AtEdge {
+        if self.parked || self.is_launched() {
             return Err(self.out_of_order("launch a segment"));
         }
         let ticket = queue.launch(&*self.program, self.next, &mut *self.state)?;
-        self.phase = Phase::InSegment(ticket);
+        self.under_way.push_back(ticket);
+        self.next += 1;
         Ok(())
     }
 
     /// Asks the device how far the run is. Never blocks.
     ///
     /// # Errors
-    /// When the segment failed.
+    /// When a segment failed.
     pub fn ask(&mut self, queue: &mut dyn Queue) -> Result<Progress, EngineError> {
-        if let Phase::InSegment(ticket) = self.phase
-            && let Poll::Over(span) = queue.poll(ticket)?
-        {
-            self.segment_over(span);
+        while let Some(ticket) = self.under_way.front() {
+            let Poll::Over(span) = queue.poll(*ticket)? else { break };
+            self.times.push(span);
+            self.under_way.pop_front();
         }
         Ok(self.progress())
     }
 
-    /// Waits for the segment under way, if any.
+    /// Waits for the oldest segment under way, if any.
     ///
     /// # Errors
     /// When the segment failed.
-    pub fn settle(&mut self, queue: &mut dyn Queue) -> Result<Progress, EngineError> {
-        if let Phase::InSegment(ticket) = self.phase {
-            let span = queue.wait(ticket)?;
-            self.segment_over(span);
+    pub fn settle_one(&mut self, queue: &mut dyn Queue) -> Result<Progress, EngineError> {
+        if let Some(ticket) = self.under_way.front() {
+            self.times.push(queue.wait(*ticket)?);
+            self.under_way.pop_front();
         }
         Ok(self.progress())
     }
 
-    fn segment_over(&mut self, span: Span) {
-        self.times.push(span);
-        self.next += 1;
-        let finished = self.next == self.program.segments().len();
-        self.phase = if finished { Phase::Finished } else { Phase::AtEdge };
+    /// Waits for every segment under way.
+    ///
+    /// # Errors
+    /// When a segment failed.
+    pub fn settle(&mut self, queue: &mut dyn Queue) -> Result<Progress, EngineError> {
+        while !self.under_way.is_empty() {
+            self.settle_one(queue)?;
+        }
+        Ok(self.progress())
     }
 
     /// Puts the run aside at its edge; its state is kept.
     ///
     /// # Errors
     /// When it is not at an edge.
-    pub const fn park(&mut self) -> Result<(), EngineError> {
-        if !matches!(self.phase, Phase::AtEdge) {
+    pub fn park(&mut self) -> Result<(), EngineError> {
+        if !matches!(self.progress(), Progress::AtEdge { .. }) {
             return Err(self.out_of_order("park"));
         }
-        self.phase = Phase::Parked;
+        self.parked = true;
         Ok(())
     }
 
@@ -135,11 +154,11 @@ impl Run {
     ///
     /// # Errors
     /// When it is not parked.
-    pub const fn resume(&mut self) -> Result<(), EngineError> {
-        if !matches!(self.phase, Phase::Parked) {
+    pub fn resume(&mut self) -> Result<(), EngineError> {
+        if !self.parked {
             return Err(self.out_of_order("resume"));
         }
-        self.phase = Phase::AtEdge;
+        self.parked = false;
         Ok(())
     }
 
@@ -158,18 +177,18 @@ impl Run {
     /// # Errors
     /// When it has not finished.
     pub fn finish(self) -> Result<Vec<Box<dyn Buffer>>, EngineError> {
-        if self.phase != Phase::Finished {
+        if self.progress() != Progress::Finished {
             return Err(self.out_of_order("finish"));
         }
         self.program.finish(self.state)
     }
 
-    const fn out_of_order(&self, act: &'static str) -> EngineError {
-        let state = match self.phase {
-            Phase::AtEdge => "at an edge",
-            Phase::InSegment(_) => "in a segment",
-            Phase::Parked => "parked",
-            Phase::Finished => "finished",
+    fn out_of_order(&self, act: &'static str) -> EngineError {
+        let state = match self.progress() {
+            Progress::AtEdge { .. } => "at an edge",
+            Progress::InSegment => "in a segment",
+            Progress::Parked { .. } => "parked",
+            Progress::Finished => "finished",
         };
         EngineError::Order { act, state }
     }

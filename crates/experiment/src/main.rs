@@ -2,6 +2,7 @@
 //! `cargo xtask bench NAME`, so that everything is built as elsewhere.
 
 mod bars;
+mod cuda;
 mod host;
 mod plot;
 mod spine;
@@ -14,6 +15,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let folder = |name: &str| Path::new("experiments").join(name);
     let outcome = match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["cuda", parts @ ..] => cuda::run(parts),
         ["spine", parts @ ..] => spine::run(&folder("spine"), parts),
         _ => {
             Err(anyhow::anyhow!("name an experiment: spine [turns|simulator|segments|preemption|fidelity]…"))

@@ -27,7 +27,7 @@ pub use ir::{Graph, Layer, Native, Value, ValueId};
 pub use model::{Dim, Model, Port, Sizes};
 pub use op::{
     Binary, Conv, Coordinates, Deconv, EinSum, Function, Interpolation, Layout, MatMul, Op, PadFill,
-    ReduceKind, ScatterKind, Stride, Unary, WeightLayout, Window,
+    ReduceKind, Rounding, ScatterKind, Stride, Unary, WeightLayout, Window,
 };
 pub use segment::{Segment, SegmentError, SegmentOptions, Segmentation, segment};
 pub use tensor::{DType, HostTensor, TensorError};

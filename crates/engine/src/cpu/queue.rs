@@ -2,6 +2,7 @@
 
 use super::program::{CpuProgram, CpuState};
 use crate::{EngineError, Poll, Program, Queue, State, Ticket};
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,8 +13,12 @@ pub(super) struct CpuQueue {
     partition: PartitionId,
     executor: Executor,
     latest: Ticket,
-    latest_span: Span,
+    /// Times of the latest launches, the newest last: a launch is over when it returns.
+    spans: VecDeque<Span>,
 }
+
+/// Launches whose times are remembered: more than a run ever launches ahead.
+const REMEMBERED: usize = 256;
 
 impl CpuQueue {
     /// Pins the calling thread and its helpers to `cores`.
@@ -21,7 +26,7 @@ impl CpuQueue {
         let unavailable = |why: String| EngineError::Unavailable { partition, why };
         pin(cores).map_err(|errno| unavailable(format!("cores {cores:?} cannot be pinned: {errno}")))?;
         let executor = if cores.len() == 1 { Executor::SingleThread } else { pool(partition, cores)? };
-        Ok(Self { partition, executor, latest: Ticket(0), latest_span: Span::ZERO })
+        Ok(Self { partition, executor, latest: Ticket(0), spans: VecDeque::new() })
     }
 }
 
@@ -73,7 +78,10 @@ impl Queue for CpuQueue {
             }
         }
         self.latest = Ticket(self.latest.0 + 1);
-        self.latest_span = Span::from(begin.elapsed());
+        self.spans.push_back(Span::from(begin.elapsed()));
+        if self.spans.len() > REMEMBERED {
+            self.spans.pop_front();
+        }
         Ok(self.latest)
     }
 
@@ -82,10 +90,9 @@ impl Queue for CpuQueue {
     }
 
     fn wait(&mut self, ticket: Ticket) -> Result<Span, EngineError> {
-        if ticket == self.latest {
-            return Ok(self.latest_span);
-        }
-        Err(EngineError::Order { act: "wait for an old launch", state: "past it" })
+        let back = self.latest.0.checked_sub(ticket.0).and_then(|back| usize::try_from(back).ok());
+        let span = back.and_then(|back| self.spans.iter().rev().nth(back));
+        span.copied().ok_or(EngineError::Order { act: "wait for an old launch", state: "past it" })
     }
 }
 

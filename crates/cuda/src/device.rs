@@ -1,0 +1,299 @@
+//! A GPU as an engine device.
+
+use crate::arena::Arena;
+use crate::buffer::HostPool;
+use crate::driver::{self, Chunks, DriverError, Gpu, Stream};
+use crate::lower::{self, Lowered, Precision};
+use crate::nvrtc::Cache;
+use crate::program::CudaProgram;
+use crate::queue::CudaQueue;
+use crate::tune::{TuneError, Tuner};
+use crate::weights::{Packed, ResidencyError, Weights};
+use cudarc::driver::sys::CUdevice_attribute as Attribute;
+use engine::{
+    Buffer, Capabilities, Device, DeviceInfo, EngineError, PartitionInfo, Program, Queue, TensorSpec,
+};
+use graph::{Graph, Segment};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use vocab::{Bytes, PartitionId};
+
+/// How a device is opened. Everything is reserved then; nothing is asked of the driver later.
+#[derive(Clone, Debug)]
+pub struct CudaOptions {
+    /// The precision models compute in.
+    pub precision: Precision,
+    /// Device memory for weights.
+    pub weights: Bytes,
+    /// Runs that may be alive at once: running, parked or prepared.
+    pub slots: usize,
+    /// Device memory for the activations of one run.
+    pub slot: Bytes,
+    /// Folder for compiled kernels and measured choices; nothing is kept without one.
+    pub cache: Option<PathBuf>,
+}
+
+impl Default for CudaOptions {
+    fn default() -> Self {
+        Self {
+            precision: Precision::Tf32,
+            weights: Bytes(8 << 30),
+            slots: 4,
+            slot: Bytes(1 << 30),
+            cache: std::env::var_os("XDG_CACHE_HOME")
+                .map(PathBuf::from)
+                .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")))
+                .map(|folder| folder.join("raddle").join("cuda")),
+        }
+    }
+}
+
+/// Why a GPU cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CudaError {
+    /// No driver.
+    #[error("no CUDA driver was found; install NVIDIA's, or serve on the CPU")]
+    NoDriver,
+    /// No such device.
+    #[error("there is no CUDA device {ordinal}; there are {available}")]
+    NoDevice {
+        /// What was asked for.
+        ordinal: usize,
+        /// How many there are.
+        available: usize,
+    },
+    /// Not enough memory for what is to be reserved.
+    #[error("device {ordinal} has {free} free of {total}, {wanted} were to be reserved; ask for less")]
+    Memory {
+        /// The device.
+        ordinal: usize,
+        /// To be reserved.
+        wanted: Bytes,
+        /// Free.
+        free: Bytes,
+        /// In all.
+        total: Bytes,
+    },
+    /// The driver or a library failed.
+    #[error("device {ordinal}: {why}")]
+    Failed {
+        /// The device.
+        ordinal: usize,
+        /// What failed.
+        why: String,
+    },
+}
+
+/// What programs and queues of one device share.
+pub(crate) struct Shared {
+    pub(crate) gpu: Gpu,
+    pub(crate) architecture: String,
+    pub(crate) arena: Arc<Arena>,
+    pub(crate) chunks: Chunks,
+    pub(crate) host: Arc<HostPool>,
+    pub(crate) cache: Cache,
+    pub(crate) tuner: Tuner,
+    /// Weights travel on it.
+    pub(crate) copies: Stream,
+    tuning: Stream,
+    tuning_lock: Mutex<()>,
+    models: Mutex<Vec<(String, Weak<Weights>)>>,
+    precision: Precision,
+}
+
+/// A GPU.
+pub struct CudaDevice {
+    shared: Arc<Shared>,
+    info: DeviceInfo,
+    partitions: Vec<PartitionInfo>,
+}
+
+/// How many CUDA devices this machine has; zero without a driver.
+#[must_use]
+pub fn devices() -> usize {
+    driver::count()
+}
+
+/// Bytes of one physical chunk of weights.
+const CHUNK: usize = 16 << 20;
+
+impl CudaDevice {
+    /// Opens device `ordinal` and reserves its memory.
+    ///
+    /// # Errors
+    /// When there is no driver, no such device, or too little memory.
+    pub fn open(ordinal: usize, options: &CudaOptions) -> Result<Self, CudaError> {
+        if !driver::present() {
+            return Err(CudaError::NoDriver);
+        }
+        let available = driver::count();
+        if ordinal >= available {
+            return Err(CudaError::NoDevice { ordinal, available });
+        }
+        let failed = |error: DriverError| CudaError::Failed { ordinal, why: error.to_string() };
+        let gpu = Gpu::open(ordinal).map_err(failed)?;
+        let (free, total) = gpu.memory().map_err(failed)?;
+        let wanted = Bytes(options.weights.0 + options.slot.0 * options.slots as u64);
+        if wanted.0 > free {
+            return Err(CudaError::Memory { ordinal, wanted, free: Bytes(free), total: Bytes(total) });
+        }
+        let bytes = |bytes: Bytes| usize::try_from(bytes.0).unwrap_or(usize::MAX);
+        let shared = Shared {
+            architecture: gpu.architecture().map_err(failed)?,
+            arena: Arena::new(&gpu, options.slots.max(1), bytes(options.slot)).map_err(failed)?,
+            chunks: Chunks::new(&gpu, bytes(options.weights), CHUNK).map_err(failed)?,
+            host: HostPool::new(&gpu),
+            cache: Cache::at(options.cache.as_deref()),
+            tuner: Tuner::new(&gpu, options.cache.as_deref())
+                .map_err(|error: TuneError| CudaError::Failed { ordinal, why: error.to_string() })?,
+            copies: Stream::new(&gpu, 0).map_err(failed)?,
+            tuning: Stream::new(&gpu, 0).map_err(failed)?,
+            tuning_lock: Mutex::new(()),
+            models: Mutex::default(),
+            precision: options.precision,
+            gpu,
+        };
+        let units =
+            shared.gpu.attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT).map_err(failed)?;
+        let units = u32::try_from(units).unwrap_or(0);
+        let capabilities = Capabilities {
+            isolates_compute: true,
+            isolates_cache: false,
+            isolates_bandwidth: false,
+            isolates_faults: false,
+        };
+        let kind = shared.gpu.name().map_err(failed)?;
+        let whole = PartitionInfo { id: PartitionId(0), name: format!("cuda:{ordinal} {units} SMs"), units };
+        let info = DeviceInfo { kind, memory: wanted, capabilities };
+        Ok(Self { shared: Arc::new(shared), info, partitions: vec![whole] })
+    }
+
+    /// Device memory free for weights, and in all for them.
+    #[must_use]
+    pub fn weight_memory(&self) -> (Bytes, Bytes) {
+        let (free, total) = self.shared.chunks.memory();
+        (Bytes(free as u64), Bytes(total as u64))
+    }
+
+    /// Bytes the driver says are free on the whole device.
+    ///
+    /// # Errors
+    /// When the driver fails.
+    pub fn driver_free(&self) -> Result<Bytes, EngineError> {
+        self.shared.gpu.memory().map(|(free, _)| Bytes(free)).map_err(|error| broken(&error))
+    }
+
+    /// Waits until the device has nothing left to do.
+    ///
+    /// # Errors
+    /// When something that ran on it failed.
+    pub fn synchronize(&self) -> Result<(), EngineError> {
+        self.shared.gpu.synchronize().map_err(|error| broken(&error))
+    }
+}
+
+fn broken(error: &DriverError) -> EngineError {
+    EngineError::Execute { segment: "device".into(), why: error.to_string() }
+}
+
+/// A program of this backend, for what the traits do not offer.
+fn own(program: &dyn Program) -> Result<&CudaProgram, EngineError> {
+    let foreign =
+        || crate::buffer::mismatch("program", "one prepared by this device", "one of another backend");
+    program.as_any().downcast_ref::<CudaProgram>().ok_or_else(foreign)
+}
+
+/// Where the time of a program goes: each step's kind and device time alone.
+///
+/// # Errors
+/// When it is not a program of this backend, or a step fails.
+pub fn step_times(program: &dyn Program) -> Result<Vec<(String, vocab::Span)>, EngineError> {
+    let program = own(program)?;
+    program.step_times(&program.shared.tuning_stream())
+}
+
+/// How the steps of a program are computed, each way with its number of steps.
+///
+/// # Errors
+/// When it is not a program of this backend.
+pub fn ways(program: &dyn Program) -> Result<Vec<(&'static str, usize)>, EngineError> {
+    Ok(own(program)?.ways())
+}
+
+/// The tuning stream, held by one at a time.
+pub(crate) struct Tuning<'s>(&'s Stream, std::sync::MutexGuard<'s, ()>);
+
+impl std::ops::Deref for Tuning<'_> {
+    type Target = Stream;
+
+    fn deref(&self) -> &Stream {
+        self.0
+    }
+}
+
+impl Shared {
+    pub(crate) fn tuning_stream(&self) -> Tuning<'_> {
+        Tuning(&self.tuning, self.tuning_lock.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The weights of a lowered graph: those of an earlier program of the model where they are the same, else packed and
+    /// loaded now.
+    pub(crate) fn weights(&self, graph: &Graph, lowered: &Lowered) -> Result<Arc<Weights>, ResidencyError> {
+        let packed = Packed::of(graph, lowered);
+        let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
+        models.retain(|(_, weights)| weights.strong_count() > 0);
+        let known = models
+            .iter()
+            .filter(|(name, _)| *name == graph.name)
+            .filter_map(|(_, weights)| weights.upgrade());
+        let weights = match known.into_iter().find(|weights| weights.same(&packed)) {
+            Some(weights) => weights,
+            None => {
+                let weights = Arc::new(Weights::new(&self.gpu, &self.chunks, packed)?);
+                models.push((graph.name.clone(), Arc::downgrade(&weights)));
+                weights
+            }
+        };
+        drop(models);
+        weights.load(&[], &self.copies)?;
+        Ok(weights)
+    }
+}
+
+impl Device for CudaDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn partitions(&self) -> &[PartitionInfo] {
+        &self.partitions
+    }
+
+    fn buffer(&self, spec: &TensorSpec) -> Result<Box<dyn Buffer>, EngineError> {
+        let buffer = self.shared.host.take(spec, true).map_err(|error| broken(&error))?;
+        Ok(Box::new(buffer))
+    }
+
+    fn prepare(&self, graph: &Graph, segments: &[Segment]) -> Result<Arc<dyn Program>, EngineError> {
+        let names = lower::unsupported(graph);
+        if !names.is_empty() {
+            return Err(EngineError::Unsupported { device: self.info.kind.clone(), names });
+        }
+        self.shared.gpu.bind().map_err(|error| broken(&error))?;
+        let refused = |why: String| {
+            let segment = segments.first().map_or_else(String::new, |segment| segment.name.clone());
+            EngineError::Prepare { model: graph.name.clone(), segment, why }
+        };
+        let lowered = lower::lower(graph, segments, self.shared.precision).map_err(refused)?;
+        Ok(Arc::new(CudaProgram::new(&self.shared, graph, segments, &lowered)?))
+    }
+
+    fn open(&self, partition: PartitionId) -> Result<Box<dyn Queue>, EngineError> {
+        if usize::from(partition.0) >= self.partitions.len() {
+            let (device, available) = (self.info.kind.clone(), self.partitions.len());
+            return Err(EngineError::NoPartition { device, partition, available });
+        }
+        let unavailable = |error: DriverError| EngineError::Unavailable { partition, why: error.to_string() };
+        Ok(Box::new(CudaQueue::open(&self.shared, partition).map_err(unavailable)?))
+    }
+}

@@ -1,0 +1,24 @@
+//! The CUDA backend: models lowered to cuDNN, cuBLASLt and kernels compiled at run time, captured once as graphs, their
+//! weights in reserved address ranges that keep every pointer valid while physical memory comes and goes.
+//!
+//! Nothing is linked: libraries are found when a device is opened, and their absence is an error, not a crash.
+
+#![expect(unsafe_code, reason = "every call of the CUDA driver is foreign")]
+
+mod arena;
+mod blas;
+mod buffer;
+mod device;
+mod dnn;
+mod driver;
+mod lower;
+mod nvrtc;
+mod pack;
+mod program;
+mod queue;
+mod tune;
+mod weights;
+
+pub use device::{CudaDevice, CudaError, CudaOptions, devices, step_times, ways};
+pub use lower::Precision;
+pub use nvrtc::{CompileError, check_kernels};

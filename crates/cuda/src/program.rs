@@ -1,0 +1,463 @@
+//! A program on the device: its steps resolved to addresses, captured once per slot of the arena, and the state of a run.
+
+use crate::arena::{self, Slot};
+use crate::blas::{GemmAddresses, GemmPlan};
+use crate::buffer::{CudaBuffer, mismatch};
+use crate::device::Shared;
+use crate::dnn::ConvAddresses;
+use crate::driver::{Event, Executable, Function, Library, Stream};
+use crate::lower::{Convolution, Gemm, Launch, Lowered, Operand, Place, Step, View, lifetimes};
+use crate::tune::{ConvTrial, ConvWay, TuneError};
+use crate::weights::Weights;
+use engine::{Buffer, EngineError, Program, SegmentInfo, State, TensorSpec};
+use graph::{Graph, Segment, ValueId};
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+pub(crate) struct CudaProgram {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) weights: Arc<Weights>,
+    inputs: Vec<TensorSpec>,
+    outputs: Vec<TensorSpec>,
+    infos: Vec<SegmentInfo>,
+    /// Bytes of weights, from the beginning, that each segment needs.
+    needs: Vec<usize>,
+    steps: Vec<Vec<Ready>>,
+    /// Offsets of the arena buffers in a slot, then of scratch memory.
+    offsets: Vec<usize>,
+    scratch: usize,
+    input_offsets: Vec<usize>,
+    output_offsets: Vec<usize>,
+    /// Captured graphs by slot, one a segment.
+    graphs: Mutex<HashMap<usize, Arc<Vec<Executable>>>>,
+}
+
+/// A step with its way chosen.
+enum Ready {
+    Kernel { function: Function, launch: Launch },
+    Gemm { plan: Arc<GemmPlan>, gemm: Gemm },
+    Conv { way: Arc<ConvWay>, conv: Box<Convolution>, epilogue: Function },
+}
+
+/// A run's memory on both sides.
+pub(crate) struct CudaState {
+    pub(crate) slot: Slot,
+    pub(crate) inputs: Vec<CudaBuffer>,
+    pub(crate) outputs: Vec<CudaBuffer>,
+    weights: Arc<Weights>,
+    /// The end of the latest launch: memory is not given back before.
+    pub(crate) latest: Option<Arc<Event>>,
+    /// Segments launched.
+    pub(crate) launched: usize,
+}
+
+impl Drop for CudaState {
+    fn drop(&mut self) {
+        if let Some(event) = self.latest.take() {
+            // An error here is reported by the next call that uses the device.
+            let _ = event.synchronize();
+        }
+        self.weights.release();
+    }
+}
+
+impl State for CudaState {
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+/// Bases that turn operands into addresses.
+struct Bases<'p> {
+    slot: u64,
+    offsets: &'p [usize],
+    scratch: u64,
+    weights: &'p Weights,
+}
+
+impl Bases<'_> {
+    fn address(&self, operand: Operand) -> u64 {
+        match operand {
+            Operand::At { place: Place::Buffer(buffer), bytes } => {
+                self.slot + (self.offsets[buffer] + bytes) as u64
+            }
+            Operand::At { place: Place::Weight(weight), bytes } => {
+                self.weights.base() + (self.weights.offsets[weight] + bytes) as u64
+            }
+            Operand::Scratch { bytes } => self.scratch + bytes as u64,
+        }
+    }
+
+    fn all(&self, operands: &[Operand]) -> Vec<u64> {
+        operands.iter().map(|operand| self.address(*operand)).collect()
+    }
+
+    fn gemm(&self, gemm: &Gemm) -> GemmAddresses {
+        GemmAddresses {
+            a: self.address(gemm.a),
+            b: self.address(gemm.b),
+            out: self.address(gemm.out),
+            bias: gemm.bias.map(|operand| self.address(operand)),
+            residual: gemm.residual.map(|operand| self.address(operand)),
+        }
+    }
+
+    fn conv<'t>(&self, conv: &'t Convolution, epilogue: &'t Function, scratch_bytes: usize) -> ConvTrial<'t> {
+        ConvTrial {
+            at: ConvAddresses {
+                x: self.address(conv.x),
+                w: self.address(conv.w),
+                y: self.address(conv.y),
+                bias: conv.bias.map(|operand| self.address(operand)),
+                residual: conv.residual.map(|operand| self.address(operand)),
+            },
+            product: conv.gemm.as_ref().map(|gemm| (&gemm.shape, self.gemm(gemm))),
+            epilogue: (epilogue, conv.epilogue.grid, conv.epilogue.block, self.all(&conv.epilogue.arguments)),
+            dense_bytes: conv.dense_bytes,
+            scratch: self.scratch,
+            scratch_bytes,
+        }
+    }
+}
+
+/// Scratch memory beside what a bare convolution keeps: for the libraries.
+const SCRATCH: usize = 64 << 20;
+
+fn spec(graph: &Graph, id: ValueId) -> TensorSpec {
+    let value = graph.value(id);
+    TensorSpec { name: value.name.clone(), dtype: value.dtype, shape: value.shape.clone() }
+}
+
+impl CudaProgram {
+    /// Resolves a lowered graph: compiles its kernels, plans its memory, chooses the way of each step.
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        graph: &Graph,
+        segments: &[Segment],
+        lowered: &Lowered,
+    ) -> Result<Self, EngineError> {
+        let refused = |why: String| EngineError::Prepare {
+            model: graph.name.clone(),
+            segment: segments.first().map_or_else(String::new, |segment| segment.name.clone()),
+            why,
+        };
+        let functions = functions(shared, lowered).map_err(refused)?;
+        let weights = shared.weights(graph, lowered).map_err(|error| refused(error.to_string()))?;
+        let (offsets, bytes) = arena::plan(&lowered.buffers, &lives(lowered));
+        let scratch_bytes = SCRATCH + dense_most(lowered);
+        let most = shared.arena.slot_bytes();
+        if bytes + scratch_bytes > most {
+            return Err(refused(format!(
+                "it needs {} bytes for activations, a slot of the arena has {most}; open the device with larger slots or \
+                 serve smaller batches",
+                bytes + scratch_bytes
+            )));
+        }
+        let at = |view: &View| match view.place {
+            Place::Buffer(buffer) => offsets[buffer],
+            Place::Weight(_) => 0,
+        };
+        let info = |segment: &Segment| SegmentInfo {
+            name: segment.name.clone(),
+            flops: segment.flops,
+            weight_bytes: segment.weight_bytes,
+            activation_bytes: segment.activation_bytes,
+        };
+        let mut program = Self {
+            shared: shared.clone(),
+            inputs: graph.inputs.iter().map(|id| spec(graph, *id)).collect(),
+            outputs: graph.outputs.iter().map(|id| spec(graph, *id)).collect(),
+            infos: segments.iter().map(info).collect(),
+            needs: needs(lowered, &weights),
+            steps: Vec::new(),
+            input_offsets: lowered.inputs.iter().map(at).collect(),
+            output_offsets: lowered.outputs.iter().map(at).collect(),
+            offsets,
+            scratch: bytes,
+            weights,
+            graphs: Mutex::default(),
+        };
+        program.steps =
+            program.choose(lowered, &functions, scratch_bytes).map_err(|error| refused(error.to_string()))?;
+        Ok(program)
+    }
+
+    fn bases(&self, slot: usize) -> Bases<'_> {
+        let base = self.shared.arena.base(slot);
+        Bases {
+            slot: base,
+            offsets: &self.offsets,
+            scratch: base + self.scratch as u64,
+            weights: &self.weights,
+        }
+    }
+
+    /// Chooses the way of each step, measuring those not known on a slot of the arena.
+    fn choose(
+        &self,
+        lowered: &Lowered,
+        functions: &[Function],
+        scratch_bytes: usize,
+    ) -> Result<Vec<Vec<Ready>>, TuneError> {
+        let busy = || TuneError::NoWay("a free slot of the arena to measure in; stop a run first".into());
+        let slot = self.shared.arena.take().ok_or_else(busy)?;
+        let bases = self.bases(slot.number);
+        let stream = self.shared.tuning_stream();
+        let mut all = Vec::with_capacity(lowered.segments.len());
+        for steps in &lowered.segments {
+            let mut ready = Vec::with_capacity(steps.len());
+            for step in steps {
+                ready.push(match step {
+                    Step::Kernel(launch) => {
+                        Ready::Kernel { function: functions[launch.kernel].clone(), launch: launch.clone() }
+                    }
+                    Step::Gemm(gemm) => {
+                        let plan =
+                            self.shared.tuner.gemm(&gemm.shape, bases.gemm(gemm), bases.scratch, &stream)?;
+                        Ready::Gemm { plan, gemm: gemm.clone() }
+                    }
+                    Step::Conv(conv) => {
+                        let epilogue = functions[conv.epilogue.kernel].clone();
+                        let trial = bases.conv(conv, &epilogue, scratch_bytes);
+                        let way = self.shared.tuner.conv(&conv.shape, &trial, &stream)?;
+                        Ready::Conv { way, conv: conv.clone(), epilogue }
+                    }
+                });
+            }
+            all.push(ready);
+        }
+        Ok(all)
+    }
+
+    fn launch_step(&self, step: &Ready, bases: &Bases<'_>, stream: &Stream) -> Result<(), TuneError> {
+        let tuner = &self.shared.tuner;
+        match step {
+            Ready::Kernel { function, launch } => {
+                Ok(stream.launch(function, launch.grid, launch.block, &bases.all(&launch.arguments))?)
+            }
+            Ready::Gemm { plan, gemm } => {
+                Ok(tuner.blas.launch(plan, plan.chosen, bases.gemm(gemm), bases.scratch, stream)?)
+            }
+            Ready::Conv { way, conv, epilogue } => {
+                tuner.launch_conv(way, &bases.conv(conv, epilogue, usize::MAX), stream)
+            }
+        }
+    }
+
+    /// The captured graphs of a slot, captured now if they are not yet.
+    pub(crate) fn graphs(&self, slot: usize, stream: &Stream) -> Result<Arc<Vec<Executable>>, EngineError> {
+        let mut graphs = self.graphs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(captured) = graphs.get(&slot) {
+            return Ok(captured.clone());
+        }
+        let bases = self.bases(slot);
+        let mut captured = Vec::with_capacity(self.steps.len());
+        for (number, steps) in self.steps.iter().enumerate() {
+            let graph =
+                stream.capture(|| steps.iter().try_for_each(|step| self.launch_step(step, &bases, stream)));
+            captured.push(graph.map_err(|error: TuneError| self.failed(number, &error))?);
+        }
+        let captured = Arc::new(captured);
+        graphs.insert(slot, captured.clone());
+        Ok(captured)
+    }
+
+    pub(crate) fn failed(&self, segment: usize, error: &dyn std::fmt::Display) -> EngineError {
+        EngineError::Execute { segment: self.infos[segment].name.clone(), why: error.to_string() }
+    }
+
+    /// Bytes of weights, from the beginning, that a segment needs.
+    pub(crate) fn needs(&self, segment: usize) -> usize {
+        self.needs[segment]
+    }
+
+    /// Enqueues the copies of a run's inputs to the device.
+    pub(crate) fn upload(
+        &self,
+        state: &CudaState,
+        stream: &Stream,
+    ) -> Result<(), crate::driver::DriverError> {
+        let base = self.shared.arena.base(state.slot.number);
+        for (buffer, offset) in state.inputs.iter().zip(&self.input_offsets) {
+            if buffer.spec().len() > 0 {
+                stream.upload(base + *offset as u64, buffer.address(), buffer.spec().len())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Enqueues the copies of a run's outputs to the host.
+    pub(crate) fn download(
+        &self,
+        state: &CudaState,
+        stream: &Stream,
+    ) -> Result<(), crate::driver::DriverError> {
+        let base = self.shared.arena.base(state.slot.number);
+        for (buffer, offset) in state.outputs.iter().zip(&self.output_offsets) {
+            if buffer.spec().len() > 0 {
+                stream.download(buffer.address(), base + *offset as u64, buffer.spec().len())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How its steps are computed, for reports: `kernel`, `gemm`, and the ways of convolutions, with their numbers.
+    pub(crate) fn ways(&self) -> Vec<(&'static str, usize)> {
+        let mut counts: std::collections::BTreeMap<&'static str, usize> = std::collections::BTreeMap::new();
+        for step in self.steps.iter().flatten() {
+            let name = match step {
+                Ready::Kernel { .. } => "kernel",
+                Ready::Gemm { .. } => "gemm",
+                Ready::Conv { way, .. } => way.name(),
+            };
+            *counts.entry(name).or_default() += 1;
+        }
+        counts.into_iter().collect()
+    }
+
+    /// Device time of each step alone, in order, with what it is: where a model's time goes.
+    pub(crate) fn step_times(&self, stream: &Stream) -> Result<Vec<(String, vocab::Span)>, EngineError> {
+        let slot = self.shared.arena.take().ok_or_else(|| self.failed(0, &"no free slot of the arena"))?;
+        let bases = self.bases(slot.number);
+        let mut times = Vec::new();
+        for (number, step) in
+            self.steps.iter().enumerate().flat_map(|(n, steps)| steps.iter().map(move |s| (n, s)))
+        {
+            let name = match step {
+                Ready::Kernel { launch, .. } => format!("kernel {} {:?}", launch.kernel, launch.grid),
+                Ready::Gemm { gemm, .. } => {
+                    format!("gemm {}x{}x{}", gemm.shape.m, gemm.shape.n, gemm.shape.k)
+                }
+                Ready::Conv { way, conv, .. } => {
+                    format!(
+                        "conv {} x{:?} w{:?} /{}",
+                        way.name(),
+                        conv.shape.x,
+                        conv.shape.w,
+                        conv.shape.strides[0]
+                    )
+                }
+            };
+            let time = self.shared.tuner.time(stream, |stream| self.launch_step(step, &bases, stream));
+            let time = time.ok_or_else(|| self.failed(number, &"a step cannot be timed"))?;
+            times.push((name, vocab::Span::from_ns(time.ns() / crate::tune::REPEATS as u64)));
+        }
+        Ok(times)
+    }
+}
+
+/// Kernels of the graph, loaded.
+fn functions(shared: &Shared, lowered: &Lowered) -> Result<Vec<Function>, String> {
+    if lowered.kernels.is_empty() {
+        return Ok(Vec::new());
+    }
+    let source = crate::nvrtc::source(&lowered.kernels);
+    let binary = shared.cache.get(&source, &shared.architecture).map_err(|error| error.to_string())?;
+    let library = Library::load(&shared.gpu, &binary).map_err(|error| error.to_string())?;
+    let function =
+        |kernel: &crate::lower::Kernel| library.function(&kernel.name).map_err(|error| error.to_string());
+    lowered.kernels.iter().map(function).collect()
+}
+
+/// Lifetimes of buffers: inputs from the beginning, outputs to the end.
+fn lives(lowered: &Lowered) -> std::collections::BTreeMap<usize, (usize, usize)> {
+    let mut lives = lifetimes(&lowered.segments);
+    let end = lowered.segments.iter().map(Vec::len).sum::<usize>();
+    for (views, input) in [(&lowered.inputs, true), (&lowered.outputs, false)] {
+        for view in views {
+            if let Place::Buffer(buffer) = view.place {
+                let life = lives.entry(buffer).or_insert(if input { (0, 0) } else { (end, end) });
+                *life = if input { (0, life.1) } else { (life.0, end) };
+            }
+        }
+    }
+    lives
+}
+
+/// Most dense bytes a bare convolution keeps.
+fn dense_most(lowered: &Lowered) -> usize {
+    let dense = |step: &Step| if let Step::Conv(conv) = step { conv.dense_bytes } else { 0 };
+    lowered.segments.iter().flatten().map(dense).max().unwrap_or(0).next_multiple_of(512)
+}
+
+/// Bytes of weights, from the beginning, that each segment needs.
+fn needs(lowered: &Lowered, weights: &Weights) -> Vec<usize> {
+    let mut needs = vec![0; lowered.segments.len()];
+    for (number, steps) in lowered.segments.iter().enumerate() {
+        for operand in steps.iter().flat_map(Step::operands) {
+            if let Operand::At { place: Place::Weight(weight), .. } = operand {
+                let end = weights.offsets.get(weight + 1).copied().unwrap_or(weights.bytes);
+                needs[number] = needs[number].max(end);
+            }
+        }
+    }
+    needs
+}
+
+impl Program for CudaProgram {
+    fn inputs(&self) -> &[TensorSpec] {
+        &self.inputs
+    }
+
+    fn outputs(&self) -> &[TensorSpec] {
+        &self.outputs
+    }
+
+    fn segments(&self) -> &[SegmentInfo] {
+        &self.infos
+    }
+
+    fn begin(&self, inputs: Vec<Box<dyn Buffer>>) -> Result<Box<dyn State>, EngineError> {
+        if inputs.len() != self.inputs.len() {
+            return Err(mismatch(
+                "number of inputs",
+                &self.inputs.len().to_string(),
+                &inputs.len().to_string(),
+            ));
+        }
+        let mut own = Vec::with_capacity(inputs.len());
+        for (spec, buffer) in self.inputs.iter().zip(inputs) {
+            if buffer.spec().shape != spec.shape || buffer.spec().dtype != spec.dtype {
+                return Err(mismatch("input", &spec.to_string(), &buffer.spec().to_string()));
+            }
+            let Ok(buffer) = buffer.into_any().downcast::<CudaBuffer>() else {
+                return Err(mismatch("input", "a buffer of this device", "one of another backend"));
+            };
+            own.push(*buffer);
+        }
+        let full = || {
+            let slots = self.shared.arena.slots();
+            self.failed(
+                0,
+                &format!("all {slots} slots of the arena hold runs; let one finish, or open more slots"),
+            )
+        };
+        let slot = self.shared.arena.take().ok_or_else(full)?;
+        let take = |spec: &TensorSpec| self.shared.host.take(spec, false);
+        let outputs: Result<Vec<_>, _> = self.outputs.iter().map(take).collect();
+        let outputs = outputs.map_err(|error| self.failed(0, &error))?;
+        self.weights.hold();
+        let weights = self.weights.clone();
+        Ok(Box::new(CudaState { slot, inputs: own, outputs, weights, latest: None, launched: 0 }))
+    }
+
+    fn finish(&self, state: Box<dyn State>) -> Result<Vec<Box<dyn Buffer>>, EngineError> {
+        let Ok(mut state) = state.into_any().downcast::<CudaState>() else {
+            return Err(mismatch("state", "one of this device", "one of another backend"));
+        };
+        if state.launched < self.steps.len() {
+            return Err(EngineError::Order { act: "finish", state: "missing an output" });
+        }
+        let outputs = std::mem::take(&mut state.outputs);
+        Ok(outputs.into_iter().map(|buffer| Box::new(buffer) as Box<dyn Buffer>).collect())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

@@ -1,0 +1,239 @@
+//! Which of several ways computes a step fastest: measured once on the device, remembered on disk.
+
+use crate::blas::{Blas, GemmAddresses, GemmPlan, LibraryError};
+use crate::dnn::{ConvAddresses, ConvPlan, Dnn};
+use crate::driver::{DriverError, Event, Function, Gpu, Stream};
+use crate::lower::{ConvShape, GemmShape, fingerprint};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use vocab::Span;
+
+/// Launches of one way that are timed together.
+pub(crate) const REPEATS: usize = 8;
+
+/// A convolution as it will be run.
+#[derive(Debug)]
+pub(crate) enum ConvWay {
+    /// With everything that follows it.
+    Fused(ConvPlan),
+    /// Alone, then the epilogue's kernel.
+    Bare(ConvPlan),
+    /// As a matrix product.
+    Product(Arc<GemmPlan>),
+}
+
+/// Where the operands of a step lie while its ways are tried.
+pub(crate) struct ConvTrial<'t> {
+    pub(crate) at: ConvAddresses,
+    pub(crate) product: Option<(&'t GemmShape, GemmAddresses)>,
+    pub(crate) epilogue: (&'t Function, [u32; 3], u32, Vec<u64>),
+    pub(crate) dense_bytes: usize,
+    pub(crate) scratch: u64,
+    pub(crate) scratch_bytes: usize,
+}
+
+/// Chosen ways, by shape.
+#[derive(Debug)]
+pub(crate) struct Tuner {
+    gpu: Gpu,
+    pub(crate) blas: Blas,
+    dnn: Mutex<Dnn>,
+    gemms: Mutex<HashMap<GemmShape, Arc<GemmPlan>>>,
+    convs: Mutex<HashMap<String, Arc<ConvWay>>>,
+    /// Choices of earlier runs: a number within the ways in the order they are offered.
+    known: Mutex<HashMap<u64, usize>>,
+    file: Option<PathBuf>,
+}
+
+/// What can go wrong while a step is tuned.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TuneError {
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    #[error(transparent)]
+    Library(#[from] LibraryError),
+    #[error("no library computes {0}")]
+    NoWay(String),
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Tuner {
+    /// Choices are kept in a file of `folder` named after the device.
+    pub(crate) fn new(gpu: &Gpu, folder: Option<&Path>) -> Result<Self, TuneError> {
+        let name: String =
+            gpu.name()?.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        let file = folder.map(|folder| folder.join(format!("{name}.choices")));
+        let mut known = HashMap::new();
+        for line in
+            file.as_ref().and_then(|file| std::fs::read_to_string(file).ok()).unwrap_or_default().lines()
+        {
+            if let Some((key, choice)) = line.split_once(' ')
+                && let (Ok(key), Ok(choice)) = (u64::from_str_radix(key, 16), choice.parse())
+            {
+                known.insert(key, choice);
+            }
+        }
+        Ok(Self {
+            gpu: gpu.clone(),
+            blas: Blas::new()?,
+            dnn: Mutex::new(Dnn::new()?),
+            gemms: Mutex::default(),
+            convs: Mutex::default(),
+            known: Mutex::new(known),
+            file,
+        })
+    }
+
+    fn remember(&self, key: u64, choice: usize) {
+        if lock(&self.known).insert(key, choice).is_some() {
+            return;
+        }
+        // A file that cannot be written costs another measurement, nothing else.
+        if let Some(file) = &self.file {
+            use std::io::Write as _;
+            let opened = std::fs::OpenOptions::new().create(true).append(true).open(file);
+            let _ = opened.and_then(|mut file| writeln!(file, "{key:016x} {choice}"));
+        }
+    }
+
+    /// Device time of one launch, from several captured together; `None` when it does not run.
+    pub(crate) fn time(
+        &self,
+        stream: &Stream,
+        launch: impl Fn(&Stream) -> Result<(), TuneError>,
+    ) -> Option<Span> {
+        let graph = stream.capture(|| (0..REPEATS).try_for_each(|_| launch(stream))).ok()?;
+        let (before, after) = (Event::timing(&self.gpu).ok()?, Event::timing(&self.gpu).ok()?);
+        let mut best = None;
+        for _ in 0..3 {
+            before.record(stream).ok()?;
+            graph.launch(stream).ok()?;
+            after.record(stream).ok()?;
+            after.synchronize().ok()?;
+            let span = after.since(&before).ok()?;
+            best = Some(best.map_or(span, |best: Span| best.min(span)));
+        }
+        best
+    }
+
+    /// The plan of a product, its algorithm measured on these operands.
+    pub(crate) fn gemm(
+        &self,
+        shape: &GemmShape,
+        at: GemmAddresses,
+        scratch: u64,
+        stream: &Stream,
+    ) -> Result<Arc<GemmPlan>, TuneError> {
+        if let Some(plan) = lock(&self.gemms).get(shape) {
+            return Ok(plan.clone());
+        }
+        let mut plan = self.blas.plan(shape)?;
+        let key = fingerprint(format!("{shape:?}").as_bytes());
+        let known = lock(&self.known).get(&key).copied().filter(|choice| *choice < plan.candidates());
+        plan.chosen = match known {
+            Some(choice) => choice,
+            None => {
+                let times = (0..plan.candidates()).filter_map(|one| {
+                    let launch = |stream: &Stream| Ok(self.blas.launch(&plan, one, at, scratch, stream)?);
+                    Some((self.time(stream, launch)?, one))
+                });
+                let Some((_, best)) = times.min() else { return Err(TuneError::NoWay(format!("{shape:?}"))) };
+                self.remember(key, best);
+                best
+            }
+        };
+        let plan = Arc::new(plan);
+        lock(&self.gemms).insert(shape.clone(), plan.clone());
+        Ok(plan)
+    }
+
+    /// The best way to run a convolution on these operands.
+    pub(crate) fn conv(
+        &self,
+        shape: &ConvShape,
+        trial: &ConvTrial<'_>,
+        stream: &Stream,
+    ) -> Result<Arc<ConvWay>, TuneError> {
+        // A product's strides are part of the choice.
+        let text = format!("{shape:?} {:?}", trial.product.as_ref().map(|(shape, _)| *shape));
+        if let Some(way) = lock(&self.convs).get(&text) {
+            return Ok(way.clone());
+        }
+        let key = fingerprint(text.as_bytes());
+        let mut ways: Vec<ConvWay> = Vec::new();
+        if let Some((shape, at)) = &trial.product
+            && let Ok(plan) = self.gemm(shape, *at, trial.scratch, stream)
+        {
+            ways.push(ConvWay::Product(plan));
+        }
+        {
+            let dnn = lock(&self.dnn);
+            ways.extend(dnn.plans(shape, true).unwrap_or_default().into_iter().map(ConvWay::Fused));
+            ways.extend(dnn.plans(shape, false).unwrap_or_default().into_iter().map(ConvWay::Bare));
+        }
+        ways.retain(|way| way.workspace(trial.dense_bytes) <= trial.scratch_bytes);
+        let known = lock(&self.known).get(&key).copied().filter(|choice| *choice < ways.len());
+        let choice = match known {
+            Some(choice) => choice,
+            None => {
+                let times = ways.iter().enumerate().filter_map(|(one, way)| {
+                    let launch = |stream: &Stream| self.launch_conv(way, trial, stream);
+                    Some((self.time(stream, launch)?, one))
+                });
+                let Some((_, best)) = times.min() else { return Err(TuneError::NoWay(text)) };
+                self.remember(key, best);
+                best
+            }
+        };
+        let way = Arc::new(ways.swap_remove(choice));
+        lock(&self.convs).insert(text, way.clone());
+        Ok(way)
+    }
+
+    /// Launches a convolution one way.
+    pub(crate) fn launch_conv(
+        &self,
+        way: &ConvWay,
+        trial: &ConvTrial<'_>,
+        stream: &Stream,
+    ) -> Result<(), TuneError> {
+        match way {
+            ConvWay::Fused(plan) => Ok(lock(&self.dnn).launch(plan, trial.at, trial.scratch, stream)?),
+            ConvWay::Bare(plan) => {
+                let after = trial.dense_bytes.next_multiple_of(512) as u64;
+                let at = ConvAddresses { y: trial.scratch, ..trial.at };
+                lock(&self.dnn).launch(plan, at, trial.scratch + after, stream)?;
+                let (function, grid, block, arguments) = &trial.epilogue;
+                Ok(stream.launch(function, *grid, *block, arguments)?)
+            }
+            ConvWay::Product(plan) => {
+                let Some((_, at)) = trial.product else { return Err(TuneError::NoWay("a product".into())) };
+                Ok(self.blas.launch(plan, plan.chosen, at, trial.scratch, stream)?)
+            }
+        }
+    }
+}
+
+impl ConvWay {
+    /// Bytes of scratch memory this way wants.
+    fn workspace(&self, dense_bytes: usize) -> usize {
+        match self {
+            Self::Fused(plan) => plan.workspace,
+            Self::Bare(plan) => plan.workspace.saturating_add(dense_bytes.next_multiple_of(512)),
+            Self::Product(_) => crate::blas::WORKSPACE,
+        }
+    }
+
+    /// What it is, for reports.
+    pub(crate) const fn name(&self) -> &'static str {
+        match self {
+            Self::Fused(_) => "fused",
+            Self::Bare(_) => "bare",
+            Self::Product(_) => "product",
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! A model's weights: one pinned copy on the host, packed in the order of first use, and a range of device addresses into
+//! which it is loaded by groups. Pointers into the range stay valid for ever; what lies behind them comes and goes.
+
+use crate::driver::{Chunks, DriverError, Event, Gpu, Pinned, Range, Stream};
+use crate::lower::Lowered;
+use crate::pack::pack;
+use graph::Graph;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// Weights on host and device, shared by the programs of a model.
+#[derive(Debug)]
+pub(crate) struct Weights {
+    gpu: Gpu,
+    host: Pinned,
+    /// Where each weight begins.
+    pub(crate) offsets: Vec<usize>,
+    /// Bytes of all.
+    pub(crate) bytes: usize,
+    /// Contents, to tell whether another program's are the same.
+    fingerprint: u64,
+    base: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    range: Range,
+    /// Loads under way or over: bytes from the beginning that have arrived once the event is over, ascending.
+    groups: Vec<(usize, Arc<Event>)>,
+    /// Bytes from the beginning that are on the device or on their way.
+    loaded: usize,
+    /// Runs that use them.
+    users: usize,
+}
+
+/// Why weights cannot be loaded or evicted.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ResidencyError {
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    #[error(
+        "{needed} bytes of weights do not fit: {free} of {total} bytes are free; evict another model first"
+    )]
+    Full { needed: usize, free: usize, total: usize },
+    #[error("weights in use by {0} runs cannot be evicted")]
+    Used(usize),
+}
+
+/// How long a load waits for memory that an eviction is giving back.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+const ALIGNMENT: usize = 512;
+
+impl Weights {
+    /// Pins packed weights and reserves addresses for them.
+    pub(crate) fn new(gpu: &Gpu, chunks: &Chunks, packed: Packed) -> Result<Self, DriverError> {
+        let Packed { bytes, offsets, fingerprint } = packed;
+        let mut host = Pinned::new(gpu, bytes.len())?;
+        host.bytes_mut().copy_from_slice(&bytes);
+        let range = Range::reserve(chunks, bytes.len())?;
+        let base = range.base();
+        let state = Mutex::new(State { range, groups: Vec::new(), loaded: 0, users: 0 });
+        Ok(Self { gpu: gpu.clone(), host, offsets, bytes: bytes.len(), fingerprint, base, state })
+    }
+
+    /// Whether these are the same weights in the same places.
+    pub(crate) fn same(&self, other: &Packed) -> bool {
+        self.fingerprint == other.fingerprint
+            && self.offsets == other.offsets
+            && self.bytes == other.bytes.len()
+    }
+
+    pub(crate) const fn base(&self) -> u64 {
+        self.base
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Bytes from the beginning that are on the device or on their way.
+    pub(crate) fn loaded(&self) -> usize {
+        self.lock().loaded
+    }
+
+    /// Whether everything has arrived.
+    pub(crate) fn is_resident(&self) -> Result<bool, DriverError> {
+        let state = self.lock();
+        let last = state.groups.last().filter(|_| state.loaded >= self.bytes);
+        Ok(self.bytes == 0 || last.map_or(Ok(false), |(_, event)| event.is_over())?)
+    }
+
+    /// Enqueues the transfer of what is not loaded yet, in groups that end at these bytes; returns at once. Memory for
+    /// everything is mapped first, so that a load never stops half-way.
+    pub(crate) fn load(&self, ends: &[usize], stream: &Stream) -> Result<(), ResidencyError> {
+        self.gpu.bind()?;
+        let begin = Instant::now();
+        let mut state = self.lock();
+        if state.loaded >= self.bytes {
+            return Ok(());
+        }
+        loop {
+            if state.range.map(self.bytes)?.is_some() {
+                break;
+            }
+            if begin.elapsed() > PATIENCE {
+                let (free, total) = state.range.pool();
+                return Err(ResidencyError::Full { needed: self.bytes - state.loaded, free, total });
+            }
+            drop(state);
+            std::thread::sleep(Duration::from_micros(50));
+            state = self.lock();
+        }
+        let mut from = state.loaded;
+        for end in ends.iter().copied().chain(std::iter::once(self.bytes)) {
+            let end = end.min(self.bytes);
+            if end <= from {
+                continue;
+            }
+            // SAFETY: both ends are within the pinned memory.
+            let source = unsafe { self.host.address().add(from) };
+            stream.upload(self.base + from as u64, source, end - from)?;
+            let event = Event::ordering(&self.gpu)?;
+            event.record(stream)?;
+            state.groups.push((end, Arc::new(event)));
+            from = end;
+        }
+        state.loaded = self.bytes;
+        Ok(())
+    }
+
+    /// The event after which the first `bytes` have arrived; `None` when they have.
+    pub(crate) fn arrival(&self, bytes: usize) -> Result<Option<Arc<Event>>, ResidencyError> {
+        let mut state = self.lock();
+        if bytes > state.loaded {
+            let (free, total) = state.range.pool();
+            return Err(ResidencyError::Full { needed: bytes - state.loaded, free, total });
+        }
+        // Groups arrive in order: those that are over need no event any more, but the last, which says how far they got.
+        while state.groups.len() > 1 && state.groups[0].1.is_over()? {
+            state.groups.remove(0);
+        }
+        let group = state.groups.iter().find(|(end, _)| *end >= bytes);
+        match group {
+            Some((_, event)) if !event.is_over()? => Ok(Some(event.clone())),
+            _ => Ok(None),
+        }
+    }
+
+    /// A run begins to use them.
+    pub(crate) fn hold(&self) {
+        self.lock().users += 1;
+    }
+
+    /// A run has ended.
+    pub(crate) fn release(&self) {
+        let mut state = self.lock();
+        state.users = state.users.saturating_sub(1);
+    }
+
+    /// Gives device memory back, all but the first `kept` bytes.
+    pub(crate) fn evict(&self, kept: usize) -> Result<(), ResidencyError> {
+        let mut state = self.lock();
+        if state.users > 0 {
+            return Err(ResidencyError::Used(state.users));
+        }
+        if let Some((_, event)) = state.groups.last() {
+            event.synchronize()?;
+        }
+        state.range.unmap(kept)?;
+        state.loaded = if kept == 0 { 0 } else { state.range.resident().min(kept).min(state.loaded) };
+        let loaded = state.loaded;
+        state.groups.retain(|(end, _)| *end <= loaded);
+        Ok(())
+    }
+}
+
+/// A model's weights as the device reads them, in ordinary memory.
+#[derive(Debug)]
+pub(crate) struct Packed {
+    bytes: Vec<u8>,
+    offsets: Vec<usize>,
+    fingerprint: u64,
+}
+
+impl Packed {
+    /// Packs the weights of a lowered graph.
+    pub(crate) fn of(graph: &Graph, lowered: &Lowered) -> Self {
+        let mut offsets = Vec::with_capacity(lowered.weights.len());
+        let mut bytes = Vec::new();
+        for weight in &lowered.weights {
+            offsets.push(bytes.len());
+            bytes.extend(pack(graph, weight));
+            bytes.resize(bytes.len().next_multiple_of(ALIGNMENT), 0);
+        }
+        let fingerprint = contents(&bytes);
+        Self { bytes, offsets, fingerprint }
+    }
+}
+
+/// A word-wise hash of everything.
+fn contents(bytes: &[u8]) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325u64;
+    for word in bytes.chunks(8) {
+        let mut padded = [0; 8];
+        padded[..word.len()].copy_from_slice(word);
+        hash = (hash ^ u64::from_le_bytes(padded)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        hash ^= hash >> 32;
+    }
+    hash
+}
