@@ -46,7 +46,8 @@ pub(crate) enum Command {
     /// Serve a repository of ONNX models over KServe v2.
     Serve(ServeArgs),
     /// Run policies on virtual time.
-    Simulate(SimulateArgs),
+    #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+    Simulate(SimulateCommand),
     /// Measure a model on this machine's processor.
     Profile(ProfileArgs),
     /// Show a model's layers, segments and costs.
@@ -115,6 +116,22 @@ pub(crate) struct ServeArgs {
     /// Draw a Chrome/Perfetto timeline here.
     #[arg(long)]
     pub(crate) timeline: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SimulateCommand {
+    #[command(subcommand)]
+    pub(crate) what: Option<SimulateWhat>,
+    #[command(flatten)]
+    pub(crate) scenario: Option<SimulateArgs>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SimulateWhat {
+    /// Run a public trace of jobs on a cluster, under several policies.
+    Cluster(Box<crate::cluster::ClusterArgs>),
+    /// Take every turn of a cluster's journal again and compare the decisions.
+    ClusterReplay(JournalArgs),
 }
 
 #[derive(Debug, Args)]

@@ -1,6 +1,7 @@
 //! `raddle`: the one binary. Arguments are read here, work is done by the crates below.
 
 mod args;
+mod cluster;
 mod inspect;
 mod journals;
 mod output;
@@ -12,7 +13,7 @@ mod serve_example;
 mod simulate;
 mod zoo;
 
-use args::{Cli, Command};
+use args::{Cli, Command, SimulateWhat};
 use clap::Parser;
 use std::process::ExitCode;
 
@@ -22,7 +23,12 @@ fn main() -> ExitCode {
     let format = cli.format;
     let outcome = match cli.command {
         Command::Serve(args) => serve::run(args),
-        Command::Simulate(args) => simulate::run(&args, format),
+        Command::Simulate(args) => match (args.what, args.scenario) {
+            (Some(SimulateWhat::Cluster(args)), _) => cluster::run(&args, format),
+            (Some(SimulateWhat::ClusterReplay(args)), _) => cluster::replay(&args.journal, format),
+            (None, Some(args)) => simulate::run(&args, format),
+            (None, None) => unreachable!("without a subcommand, a scenario is required"),
+        },
         Command::Profile(args) => profile::run(&args, format),
         Command::Inspect(args) => inspect::run(&args, format),
         Command::Replay(args) => return journals::replay(&args, format),
