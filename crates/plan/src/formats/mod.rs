@@ -64,7 +64,7 @@ fn check_faults(mut faults: Vec<String>) -> Result<(), FormatError> {
 }
 
 /// A whole, not negative number of bytes that a file writes as a float, rounded up.
-fn whole_bytes(value: f64) -> Option<u64> {
+pub(crate) fn whole_bytes(value: f64) -> Option<u64> {
     /// Above this, a float no longer holds every whole number.
     const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
     let up = value.ceil();

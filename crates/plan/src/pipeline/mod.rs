@@ -1,5 +1,6 @@
 //! Pipelines: consecutive stages of a training graph, each replicated on some machines, nested as the machines are.
 
+mod costs;
 mod cuts;
 mod judge;
 mod layers;
@@ -7,6 +8,7 @@ mod optimise;
 mod published;
 mod walk;
 
+pub use costs::stage_costs;
 pub use judge::{PipelineFault, PipelineVerdict, StageScore, judge_pipeline};
 pub use optimise::plan_pipeline;
 pub use published::{Transfers, plan_published};
