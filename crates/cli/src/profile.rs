@@ -107,7 +107,7 @@ fn measured(
     }
     bar.finish_and_clear();
     let (model, device) = (model.name().to_owned(), device.info().kind.clone());
-    Ok(Profile { model, device, segments, batches: measured })
+    Ok(Profile { model, device, segments, batches: measured, switch: None })
 }
 
 /// A segment's facts for one row, from the first batch measured.

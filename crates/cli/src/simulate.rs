@@ -88,12 +88,15 @@ fn one(scenario: &Scenario, choice: &Choice, args: &SimulateArgs) -> anyhow::Res
 }
 
 fn print(rows: &[Row], format: Format) -> anyhow::Result<()> {
-    let columns = [
+    let mut columns = vec![
         "policy", "model", "class", "requests", "done", "late", "rejected", "dropped", "p50 ms", "p95 ms",
         "p99 ms", "done/s", "busy %", "parks",
     ];
+    let loads = rows.iter().any(|row| row.summary.loads.is_some());
+    columns.extend(loads.then_some("loads"));
     output::rows(format, "results", &columns, rows, |Row { policy, summary: s }| {
-        vec![
+        let count = |number: Option<u64>| number.map_or_else(|| "-".into(), |number| number.to_string());
+        let mut cells = vec![
             policy.clone(),
             s.model.clone(),
             s.class.map_or_else(|| "-".into(), |class| class.level().to_string()),
@@ -107,7 +110,9 @@ fn print(rows: &[Row], format: Format) -> anyhow::Result<()> {
             output::number(s.p99_ms),
             format!("{:.1}", s.throughput),
             output::number(s.utilisation.map(|share| share * 100.0)),
-            s.parks.map_or_else(|| "-".into(), |parks| parks.to_string()),
-        ]
+            count(s.parks),
+        ];
+        cells.extend(loads.then(|| count(s.loads)));
+        cells
     })
 }

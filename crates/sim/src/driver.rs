@@ -2,13 +2,15 @@
 
 use crate::arrivals::Stream;
 use crate::device::TrueRun;
+use crate::link::Links;
+use crate::spread::Spread;
 use crate::{Ended, Scenario, Tally};
 use sched::node::policy::Choice;
 use sched::node::{Act, BucketCost, Decision, Event, NodeWorld, Refusal, Window};
 use sched::{Policy, Turn, turn};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use vocab::{IdMap, ModelId, PartitionId, Request, RequestId, Rng, RunId, Span, Time};
+use vocab::{DeviceId, IdMap, ModelId, PartitionId, Request, RequestId, Rng, RunId, Span, Time};
 
 /// After the last arrival a simulation gives its requests this long to end; a correct policy needs far less.
 const GRACE: Span = Span::from_ms(3_600_000);
@@ -25,8 +27,8 @@ pub struct Simulation {
     owners: IdMap<RequestId, usize>,
     next_request: RequestId,
     launch: Span,
-    noise: f64,
-    rng: Rng,
+    links: Links,
+    spread: Spread,
     tally: Tally,
     partitions: usize,
     deadline: Time,
@@ -43,6 +45,8 @@ enum Pending {
     Park { run: RunId, epoch: u32, segment: usize },
     Finish { run: RunId, epoch: u32 },
     Abandon { run: RunId },
+    Groups { device: DeviceId, model: ModelId, groups: u32 },
+    Evicted { device: DeviceId, model: ModelId },
 }
 
 /// What a simulation gave.
@@ -104,15 +108,15 @@ impl Simulation {
             owners: IdMap::default(),
             next_request: RequestId(0),
             launch: Span::from_us(scenario.launch_us),
-            noise: scenario.noise,
-            rng: rng.fork(0),
+            links: Links::of(scenario),
+            spread: Spread::of(scenario, rng.fork(0)),
             tally: Tally::default(),
             partitions: usize::from(scenario.partitions),
             deadline: scenario.end() + GRACE,
             initial: Vec::new(),
             check: false,
         }
-        .with_models(specs, scenario.partitions)
+        .with_models(scenario, specs)
     }
 
     /// Asserts the world's invariants after every turn; for tests.
@@ -122,10 +126,11 @@ impl Simulation {
         self
     }
 
-    fn with_models(mut self, specs: Vec<sched::node::ModelSpec>, partitions: u16) -> Self {
+    fn with_models(mut self, scenario: &Scenario, specs: Vec<sched::node::ModelSpec>) -> Self {
         let partition = |id| Event::PartitionAdded { partition: PartitionId(id), name: format!("p{id}") };
-        let mut events: Vec<Event> = (0..partitions).map(partition).collect();
+        let mut events: Vec<Event> = (0..scenario.partitions).map(partition).collect();
         events.extend(specs.into_iter().map(|spec| Event::ModelAdded { spec }));
+        events.extend(self.links.first_events(scenario));
         for place in 0..self.streams.len() {
             for at in self.streams[place].first() {
                 self.schedule(at, Pending::Arrive { stream: place });
@@ -212,6 +217,8 @@ impl Simulation {
                 self.runs.remove(&run)?;
                 Some(Event::RunAbandoned { run })
             }
+            Pending::Groups { device, model, groups } => Some(Event::GroupsArrived { model, device, groups }),
+            Pending::Evicted { device, model } => Some(Event::ModelEvicted { model, device }),
         }
     }
 
@@ -257,21 +264,43 @@ impl Simulation {
         }
         for decision in turn.accepted {
             match decision.act {
-                Act::Start { run, model, window, .. } => self.start(now, run, model, window),
+                Act::Start { run, model, partition, window, .. } => {
+                    self.start(now, run, model, partition, window);
+                }
                 Act::Park { run } => self.stop_at_edge(now, run, false),
                 Act::Resume { run } => self.schedule(now + self.launch, Pending::Resume { run }),
                 Act::Abandon { run } => self.abandon(now, run),
+                Act::Load { model, device } => self.load(now, model, device),
+                Act::Evict { model, device, .. } => {
+                    let at = self.links.evict(now + self.launch, device);
+                    self.schedule(at, Pending::Evicted { device, model });
+                }
                 Act::Reject { .. } | Act::Expire { .. } => {}
             }
         }
         Ok(turn.wake)
     }
 
-    fn start(&mut self, now: Time, run: RunId, model: ModelId, window: Window) {
+    fn load(&mut self, now: Time, model: ModelId, device: DeviceId) {
+        let memory = self.world.memory();
+        let present = memory.residency(device, model).present;
+        let arrivals = self.links.load(now + self.launch, device, model, present, memory.groups(model));
+        for (groups, at) in (present + 1..).zip(arrivals) {
+            self.schedule(at, Pending::Groups { device, model, groups });
+        }
+    }
+
+    fn start(&mut self, now: Time, run: RunId, model: ModelId, partition: PartitionId, window: Window) {
         let rows = self.world.run(run).map_or(1, |run| run.rows);
         let buckets = &self.truths[model.index()];
         let place = buckets.partition_point(|bucket| bucket.rows < rows).min(buckets.len() - 1);
-        let truth = TrueRun::new(&buckets[place], self.noise, &mut self.rng);
+        let memory = self.world.memory();
+        let device = memory.device_of(partition).filter(|device| !memory.is_resident(*device, model));
+        let segments = buckets[place].segments.len();
+        let arrivals = device.map_or_else(Vec::new, |device| {
+            self.links.arrivals(device, model, memory.groups(model), segments)
+        });
+        let truth = TrueRun::new(&buckets[place], self.spread.factor(model, place), arrivals);
         self.runs.insert(run, truth);
         let begin = window.earliest.max(now) + self.launch;
         // The window is about the decision reaching the device; the launch itself is part of the cost.

@@ -8,11 +8,16 @@ mod arrivals;
 pub mod cluster;
 mod device;
 mod driver;
+mod link;
 mod scenario;
+mod spread;
 mod tally;
 
 pub use driver::{Outcome, Simulation, SimulationError};
-pub use scenario::{Arrivals, BatchEntry, Load, ModelEntry, PolicyEntry, Scenario, ScenarioError};
+pub use scenario::{
+    Arrivals, BatchEntry, DeviceEntry, Grouping, GroupingName, LinkEntry, Load, ModelEntry, PolicyEntry,
+    Scenario, ScenarioError,
+};
 pub use tally::{End, Ended, Group, Summary, Tally};
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! Scenario files: what to simulate, in TOML. Every fault of a file is reported at once.
 
 use sched::node::policy::Choice;
-use sched::node::{BucketCost, ModelSpec};
+use sched::node::{BucketCost, ModelSpec, WeightGroup};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-use vocab::{Class, ModelId, Profile, Span, Time};
+use vocab::{Bytes, Class, ModelId, Profile, Span, Time};
 
 /// What to simulate.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -24,9 +24,15 @@ pub struct Scenario {
     /// From a decision to the first instruction on the device, and from an edge to its report.
     #[serde(default)]
     pub launch_us: u64,
-    /// Relative standard deviation of a run's time around the profile.
+    /// Relative standard deviation of a run's time around the profile, for buckets without measured factors.
     #[serde(default)]
     pub noise: f64,
+    /// Measured factors that follow each other are drawn together in blocks of so many runs.
+    #[serde(default = "one_run", skip_serializing_if = "is_one")]
+    pub factor_block: u32,
+    /// Memory of the devices and the link to them; without it every model is always at hand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<DeviceEntry>,
     /// The models.
     pub models: Vec<ModelEntry>,
     /// The loads.
@@ -35,6 +41,62 @@ pub struct Scenario {
 
 const fn one() -> u16 {
     1
+}
+
+const fn one_run() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_one(number: &u32) -> bool {
+    *number == 1
+}
+
+/// Devices with memory of their own.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceEntry {
+    /// Bytes each has for weights.
+    pub memory_bytes: u64,
+    /// How weights reach it; as the first profile with a link says, unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<LinkEntry>,
+    /// Time to give the memory of an evicted model back.
+    #[serde(default)]
+    pub evict_us: u64,
+    /// How many devices share the partitions: number `p` is on device `p` modulo this.
+    #[serde(default = "one")]
+    pub count: u16,
+}
+
+/// A link to a device.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkEntry {
+    /// Time a transfer takes beside its bytes.
+    pub latency_us: f64,
+    /// Bytes a second.
+    pub bytes_per_s: f64,
+}
+
+/// How a model's weights are cut into transfer groups.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Grouping {
+    /// `"segments"`: each segment with weights on its own; `"whole"`: all in one.
+    Named(GroupingName),
+    /// After these segments, ascending; the last is the number of segments.
+    Ends(Vec<u32>),
+}
+
+/// A way to cut that needs no numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GroupingName {
+    /// Each segment with weights on its own.
+    Segments,
+    /// All in one.
+    Whole,
 }
 
 /// A policy by name, or with parameters.
@@ -68,16 +130,25 @@ pub struct ModelEntry {
     /// Most waiting requests; 0 is no bound.
     #[serde(default)]
     pub queue_max: u32,
+    /// Bytes of each segment's weights; the profile's unless given. Without either the model is always at hand.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub weight_bytes: Vec<u64>,
+    /// Transfer groups; the profile's unless given, else one a segment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub groups: Option<Grouping>,
 }
 
 /// Costs of one batch bucket.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BatchEntry {
     /// Rows.
     pub rows: u32,
     /// Time of each segment in µs.
     pub segments_us: Vec<u64>,
+    /// Times of measured runs divided by their mean, in the order they were measured; the simulator draws from them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub factors: Vec<f64>,
 }
 
 /// A stream of requests for one model.
@@ -208,7 +279,15 @@ impl Scenario {
                 profile.check().map_err(|error| error.to_string()).map(|()| profile)
             });
             match checked {
-                Ok(profile) if model.batches.is_empty() => model.batches = entries(&profile),
+                Ok(profile) if model.batches.is_empty() => {
+                    model.take_profile(&profile);
+                    if let (Some(device), Some(switch)) = (&mut self.device, &profile.switch) {
+                        device.link.get_or_insert(LinkEntry {
+                            latency_us: switch.transfer_latency_ns.ns() as f64 / 1e3,
+                            bytes_per_s: switch.transfer_bytes_per_s,
+                        });
+                    }
+                }
                 Ok(_) => {
                     faults.push(format!("model {:?} has both a profile and batches; keep one", model.name))
                 }
@@ -233,6 +312,10 @@ impl Scenario {
         if !(0.0..=1.0).contains(&self.noise) {
             faults.push(format!("noise is {}, it must be within 0 and 1", self.noise));
         }
+        if self.factor_block == 0 {
+            faults.push("factor_block is 0; a block has at least one run".into());
+        }
+        faults.extend(self.device.iter().flat_map(DeviceEntry::faults));
         for (place, model) in self.models.iter().enumerate() {
             if self.models[..place].iter().any(|other| other.name == model.name) {
                 faults.push(format!("two models are called {:?}", model.name));
@@ -268,12 +351,38 @@ impl Scenario {
     }
 }
 
+impl DeviceEntry {
+    fn faults(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        if self.count == 0 {
+            faults.push("device.count is 0; at least one is needed".into());
+        }
+        match self.link {
+            None => {
+                faults.push("device has no link; give device.link, or a profile measured on a GPU".into())
+            }
+            Some(LinkEntry { latency_us, bytes_per_s }) => {
+                if !(0.0..=1e9).contains(&latency_us) {
+                    faults.push(format!(
+                        "device.link.latency_us is {latency_us}; between 0 and 1e9 make sense"
+                    ));
+                }
+                if !(bytes_per_s.is_finite() && bytes_per_s > 0.0) {
+                    faults.push(format!("device.link.bytes_per_s is {bytes_per_s}; it must be above 0"));
+                }
+            }
+        }
+        faults
+    }
+}
+
 fn entries(profile: &Profile) -> Vec<BatchEntry> {
     // Rounded up, so that no segment becomes free.
     let us = |span: &Span| span.ns().div_ceil(1_000);
     let entry = |b: &vocab::BatchProfile| BatchEntry {
         rows: b.batch,
         segments_us: b.segment_ns.iter().map(us).collect(),
+        factors: Vec::new(),
     };
     profile.batches.iter().map(entry).collect()
 }
@@ -299,7 +408,68 @@ impl ModelEntry {
         if self.batch_max == Some(0) {
             faults.push(format!("batch_max of {name:?} is 0; at least 1 is needed"));
         }
+        let mut factors = self.batches.iter().flat_map(|batch| &batch.factors);
+        if let Some(bad) = factors.find(|factor| !(factor.is_finite() && **factor > 0.0)) {
+            faults.push(format!("a factor of {name:?} is {bad}; factors are above 0, 1 on average"));
+        }
+        let weights = self.weight_bytes.len();
+        if weights != 0 && segments != 0 && weights != segments {
+            faults.push(format!("weight_bytes of {name:?} lists {weights} segments, its batches {segments}"));
+        }
+        if let Some(Grouping::Ends(ends)) = &self.groups {
+            let ascends = ends.windows(2).all(|pair| pair[0] < pair[1]) && ends.first() != Some(&0);
+            if !ascends || ends.last().is_none_or(|end| *end as usize != weights) {
+                faults.push(format!(
+                    "groups of {name:?} must ascend and end with its {weights} segments of weights"
+                ));
+            }
+        }
         faults
+    }
+
+    /// Costs, weights and groups of a profile; what the file says of weights and groups goes before.
+    fn take_profile(&mut self, profile: &Profile) {
+        self.batches = entries(profile);
+        if !self.weight_bytes.is_empty() {
+            return;
+        }
+        self.weight_bytes = profile.segments.iter().map(|segment| segment.weight_bytes.0).collect();
+        let groups = profile.switch.iter().flat_map(|switch| &switch.groups);
+        let firsts: Vec<(usize, u64)> =
+            groups.map(|group| (group.first_segment as usize, group.bytes.0)).collect();
+        if firsts.is_empty() || self.groups.is_some() {
+            return;
+        }
+        // A group's padding counts with its first segment.
+        self.weight_bytes.fill(0);
+        for (first, bytes) in &firsts {
+            self.weight_bytes[*first] = *bytes;
+        }
+        let begins = firsts.iter().skip(1).map(|(first, _)| *first).chain([self.weight_bytes.len()]);
+        let ends = begins.map(|begin| u32::try_from(begin).expect("a model has fewer than 2^32 segments"));
+        self.groups = Some(Grouping::Ends(ends.collect()));
+    }
+
+    /// The transfer groups over `link`; those without weights need no transfer.
+    pub(crate) fn weight_groups(&self, link: &LinkEntry) -> Vec<WeightGroup> {
+        let count = u32::try_from(self.weight_bytes.len()).expect("a model has fewer than 2^32 segments");
+        let ends: Vec<u32> = match &self.groups {
+            Some(Grouping::Ends(ends)) => ends.clone(),
+            Some(Grouping::Named(GroupingName::Whole)) => vec![count],
+            Some(Grouping::Named(GroupingName::Segments)) | None => (1..=count).collect(),
+        };
+        let mut first_segment = 0;
+        let mut groups = Vec::new();
+        for end in ends {
+            let bytes: u64 = self.weight_bytes[first_segment as usize..end as usize].iter().sum();
+            if bytes > 0 {
+                let seconds = link.latency_us / 1e6 + bytes as f64 / link.bytes_per_s;
+                let transfer = Span::from_secs_f64(seconds);
+                groups.push(WeightGroup { bytes: Bytes(bytes), transfer, first_segment });
+            }
+            first_segment = end;
+        }
+        groups
     }
 
     fn spec(&self, id: ModelId) -> ModelSpec {

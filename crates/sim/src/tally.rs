@@ -45,6 +45,7 @@ pub struct Tally {
     events: u64,
     turns: u64,
     parks: u64,
+    loads: u64,
     runs_begun: u64,
     first: Option<Time>,
     last: Time,
@@ -106,6 +107,7 @@ impl Tally {
                 self.runs_begun += 1;
                 self.runs.insert(*run, requests.clone());
             }
+            Act::Load { .. } => self.loads += 1,
             Act::Reject { request } => self.end(now, *request, End::Rejected, ended),
             Act::Expire { request } => {
                 let running = self.runs.values().any(|requests| requests.contains(request));
@@ -172,6 +174,7 @@ impl Tally {
         let capacity = length.ns().saturating_mul(partitions as u64).max(1);
         total.utilisation = Some(self.busy.ns() as f64 / capacity as f64);
         total.parks = Some(self.parks);
+        total.loads = (self.loads > 0).then_some(self.loads);
         total.runs = Some(self.runs_begun);
         rows.push(total);
         rows
@@ -217,6 +220,9 @@ pub struct Summary {
     pub parks: Option<u64>,
     /// Runs begun; on `all` only.
     pub runs: Option<u64>,
+    /// Loads of weights onto a device; on `all` only, and only where there were any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loads: Option<u64>,
 }
 
 impl Summary {
@@ -249,6 +255,7 @@ impl Summary {
             utilisation: None,
             parks: None,
             runs: None,
+            loads: None,
         }
     }
 }

@@ -1,16 +1,21 @@
 //! Scenarios as text, and thousands of seeded simulations under the world's invariants.
 
-use crate::{Arrivals, End, Load, ModelEntry, Scenario, Simulation};
+use crate::{
+    Arrivals, DeviceEntry, End, Grouping, GroupingName, LinkEntry, Load, ModelEntry, Scenario, Simulation,
+};
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 use sched::journal::{Reader, Replay, Writer, replay};
 use sched::node::policy::Choice;
 use sched::node::{Act, Event, NodeWorld};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use vocab::{Rng, Span};
 
-/// Reads a scenario from lines: `model NAME ROWS:MS,MS… [delay=MS] [queue=N]`, `partitions N`, and
-/// `at MS NAME [class=N] [rows=N] [timeout=MS]`.
+mod memory;
+
+/// Reads a scenario from lines: `model NAME ROWS:MS,MS… [delay=MS] [queue=N] [weights:MB,MB…]`, `partitions N`,
+/// `at MS NAME [class=N] [rows=N] [timeout=MS]`, and `device MB [count=N]` with a link of 10 MB/ms.
 fn scenario(text: &str) -> Scenario {
     let mut scenario = Scenario {
         policy: None,
@@ -19,6 +24,8 @@ fn scenario(text: &str) -> Scenario {
         partitions: 1,
         launch_us: 0,
         noise: 0.0,
+        factor_block: 1,
+        device: None,
         models: Vec::new(),
         loads: Vec::new(),
     };
@@ -33,9 +40,15 @@ fn scenario(text: &str) -> Scenario {
             "model" => {
                 let batches = words[2..].iter().filter_map(|word| {
                     let (rows, ms) = word.split_once(':')?;
+                    if rows == "weights" {
+                        return None;
+                    }
                     let segments_us = ms.split(',').map(|ms| ms.parse::<u64>().unwrap() * 1_000).collect();
-                    Some(crate::scenario::BatchEntry { rows: rows.parse().unwrap(), segments_us })
+                    let rows = rows.parse().unwrap();
+                    Some(crate::scenario::BatchEntry { rows, segments_us, factors: Vec::new() })
                 });
+                let weights = words.iter().find_map(|word| word.strip_prefix("weights:"));
+                let megabytes = |size: &str| size.parse::<u64>().unwrap() * 1_000_000;
                 scenario.models.push(ModelEntry {
                     name: words[1].into(),
                     profile: None,
@@ -43,6 +56,16 @@ fn scenario(text: &str) -> Scenario {
                     batch_max: None,
                     queue_delay_us: option("delay").unwrap_or(0) * 1_000,
                     queue_max: small(option("queue").unwrap_or(0)),
+                    weight_bytes: weights.map_or_else(Vec::new, |w| w.split(',').map(megabytes).collect()),
+                    groups: None,
+                });
+            }
+            "device" => {
+                scenario.device = Some(DeviceEntry {
+                    memory_bytes: words[1].parse::<u64>().unwrap() * 1_000_000,
+                    link: Some(LinkEntry { latency_us: 0.0, bytes_per_s: 1e10 }),
+                    evict_us: 0,
+                    count: u16::try_from(option("count").unwrap_or(1)).unwrap(),
                 });
             }
             "at" => scenario.loads.push(Load {
@@ -75,6 +98,9 @@ fn check(policy: &str, text: &str, expected: Expect) {
                 }
                 Event::RunFinished { run, .. } => writeln!(story, "{ms:<6} {run} finished").unwrap(),
                 Event::RunAbandoned { run } => writeln!(story, "{ms:<6} {run} abandoned").unwrap(),
+                Event::GroupsArrived { model, groups, .. } => {
+                    writeln!(story, "{ms:<6} {model} has {groups} group(s)").unwrap();
+                }
                 _ => {}
             }
         }
@@ -89,6 +115,8 @@ fn check(policy: &str, text: &str, expected: Expect) {
                 Act::Abandon { run } => format!("abandon {run}"),
                 Act::Reject { request } => format!("reject {request}"),
                 Act::Expire { request } => format!("expire {request}"),
+                Act::Load { model, device } => format!("load {model} to {device}"),
+                Act::Evict { model, device, keep } => format!("evict {model} from {device} but for {keep}"),
             };
             writeln!(story, "{ms:<6} {act}, because {}", decision.why).unwrap();
         }
@@ -249,6 +277,35 @@ fn windows_waits_for_a_fuller_batch_no_longer_than_allowed() {
 }
 
 #[test]
+fn windows_lets_no_younger_request_prolong_the_wait_for_a_fuller_batch() {
+    check(
+        "windows",
+        "model a 1:10 4:12 delay=6
+         at 0 a class=3
+         at 5 a class=2",
+        expect![[r#"
+            6      start run0 of m0 on p0: r1, because it was the most urgent work (class 2 after ageing)
+            16     run0 finished
+            16     start run1 of m0 on p0: r0, because it was the most urgent work (class 3 after ageing)
+            26     run1 finished
+        "#]],
+    );
+}
+
+#[test]
+fn windows_does_not_wait_for_a_fuller_batch_until_the_deadline_is_lost() {
+    check(
+        "windows",
+        "model a 1:10 4:12 delay=50
+         at 0 a timeout=16",
+        expect![[r#"
+            3      start run0 of m0 on p0: r0, because it was the most urgent work (class 1 after ageing)
+            13     run0 finished
+        "#]],
+    );
+}
+
+#[test]
 fn a_full_queue_and_a_late_run_say_so() {
     check(
         "fifo",
@@ -293,7 +350,7 @@ fn scenario_faults_are_reported_at_once() {
     std::fs::remove_dir_all(&folder).unwrap();
     let text = error.lines().skip(1).map(str::trim).collect::<Vec<_>>().join("\n");
     expect![[r#"
-        no policy is called "lottery"; there are fifo, edf, timeslice, windows
+        no policy is called "lottery"; there are fifo, edf, timeslice, windows, pipeswitch
         partitions is 0; at least one is needed
         noise is 7, it must be within 0 and 1
         batches of "a" must ascend from at least 1 row
@@ -338,16 +395,44 @@ fn random_scenario(seed: u64) -> Scenario {
     scenario.seed = seed;
     scenario.noise = if rng.below(2) == 0 { 0.0 } else { 0.2 };
     scenario.launch_us = rng.below(3) * 100;
+    if rng.below(2) == 0 {
+        give_memory(&mut scenario, &mut rng);
+    }
+    assert_eq!(scenario.faults(), Vec::<String>::new());
     scenario
 }
 
+/// Weights for most segments, and devices with room for at least most single models.
+fn give_memory(scenario: &mut Scenario, rng: &mut Rng) {
+    let mut sizes = Vec::new();
+    for model in &mut scenario.models {
+        let segments = model.batches[0].segments_us.len();
+        model.weight_bytes = (0..segments).map(|_| rng.below(4) * rng.below(20) * 1_000_000).collect();
+        if rng.below(3) == 0 {
+            model.groups = Some(Grouping::Named(GroupingName::Whole));
+        }
+        sizes.push(model.weight_bytes.iter().sum::<u64>());
+    }
+    let (largest, all) = (*sizes.iter().max().unwrap(), sizes.iter().sum::<u64>());
+    // One time in eight the largest model fits nowhere and is refused.
+    let memory_bytes =
+        if rng.below(8) == 0 { largest * 9 / 10 } else { largest + rng.below(all - largest + 1) };
+    let link = Some(LinkEntry { latency_us: rng.below(3) as f64 * 50.0, bytes_per_s: 1e10 });
+    let count = u16::try_from(1 + rng.below(u64::from(scenario.partitions))).unwrap();
+    scenario.device = Some(DeviceEntry { memory_bytes, link, evict_us: rng.below(2) * 60, count });
+}
+
 /// Runs one seed under one policy: invariants hold after each turn, every request ends once, and the journal replays.
-fn run_seed(seed: u64, choice: &Choice) {
+fn run_seed(seed: u64, choice: &Choice) -> memory::Ledger {
     let scenario = random_scenario(seed);
     let mut journal = Writer::new(Vec::new(), choice).unwrap();
     let mut bytes = Vec::new();
     let simulation = Simulation::new(&scenario, choice).checked();
-    let outcome = simulation.run(|now, events, decisions| journal.append(now, events, decisions));
+    let mut ledger = memory::Ledger::default();
+    let outcome = simulation.run(|now, events, decisions| {
+        ledger.turn(events, decisions);
+        journal.append(now, events, decisions)
+    });
     let outcome = outcome.unwrap_or_else(|error| panic!("seed {seed} under {choice:?}: {error}"));
     let all = outcome.tally.summary(outcome.partitions).pop().unwrap();
     assert_eq!(all.requests, scenario.loads.len() as u64, "seed {seed}: every request has one end");
@@ -356,15 +441,22 @@ fn run_seed(seed: u64, choice: &Choice) {
     let (mut reader, policy) = Reader::new::<Choice>(bytes.as_slice()).unwrap();
     let replayed = replay(&mut reader, &mut NodeWorld::new(), &mut *policy.build()).unwrap();
     assert!(matches!(replayed, Replay::Same { .. }), "seed {seed} under {choice:?}: {replayed:?}");
+    ledger
 }
 
 #[test]
 fn thousands_of_simulations_keep_every_invariant() {
+    let mut seen: BTreeMap<&str, memory::Seen> = BTreeMap::new();
     for seed in 0..1_000 {
         for name in Choice::NAMES {
-            run_seed(seed, &Choice::named(name).unwrap());
+            *seen.entry(name).or_default() += run_seed(seed, &Choice::named(name).unwrap()).seen;
         }
         run_seed(seed, &Choice::Windows { ageing: Span::from_ms(20) });
+    }
+    // What the seeds must exercise for the test to mean anything.
+    for (name, seen) in seen {
+        assert!(seen.loads > 500 && seen.evictions > 300 && seen.partial > 50, "{name}: {seen:?}");
+        assert_eq!(seen.cold_starts > 500, !matches!(name, "fifo" | "edf"), "{name}: {seen:?}");
     }
 }
 

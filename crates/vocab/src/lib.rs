@@ -11,7 +11,7 @@ mod time;
 
 pub use amount::{Bytes, Share};
 pub use id::{DeviceId, IdHasher, IdMap, ModelId, PartitionId, RequestId, RunId};
-pub use profile::{BatchProfile, Profile, ProfileError, SegmentProfile};
+pub use profile::{BatchProfile, GroupProfile, Profile, ProfileError, SegmentProfile, SwitchProfile};
 pub use request::{Class, Request};
 pub use rng::Rng;
 pub use time::{Span, Time};

@@ -15,6 +15,38 @@ pub struct Profile {
     pub segments: Vec<SegmentProfile>,
     /// Measured times, one entry a batch bucket, in ascending order of batch.
     pub batches: Vec<BatchProfile>,
+    /// What bringing the model to the device costs, where it has memory of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub switch: Option<SwitchProfile>,
+}
+
+/// What bringing a model's weights to a device costs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SwitchProfile {
+    /// Time a transfer takes beside its bytes, in nanoseconds.
+    pub transfer_latency_ns: Span,
+    /// Bandwidth of long transfers from pinned memory, bytes a second.
+    pub transfer_bytes_per_s: f64,
+    /// Time between two groups' computations that one launch would not need, in nanoseconds.
+    pub launch_gap_ns: Span,
+    /// Bytes of device memory that the weights take, padding included.
+    pub weight_bytes: Bytes,
+    /// Bytes of device memory that the largest batch bucket needs beside the weights.
+    pub arena_bytes: Bytes,
+    /// Transfer groups in the order they travel; every segment with weights is one where none is listed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<GroupProfile>,
+}
+
+/// Weights that travel together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupProfile {
+    /// The first segment that needs them.
+    pub first_segment: u32,
+    /// Their bytes in device memory, padding included.
+    pub bytes: Bytes,
 }
 
 /// What a segment holds and does for one row.
@@ -65,6 +97,13 @@ pub enum ProfileError {
         /// The bucket.
         batch: u32,
     },
+    /// The link's bandwidth is not a positive number.
+    Bandwidth,
+    /// Transfer groups do not begin at ascending segments of the model.
+    Groups {
+        /// The first segment out of order.
+        first_segment: u32,
+    },
 }
 
 impl std::fmt::Display for ProfileError {
@@ -80,6 +119,13 @@ impl std::fmt::Display for ProfileError {
                 write!(f, "batch {batch} is out of order; list batches ascending from 1")
             }
             Self::NoTime { batch } => write!(f, "batch {batch} takes no time; measure it again"),
+            Self::Bandwidth => f.write_str("the link carries nothing; measure its bandwidth again"),
+            Self::Groups { first_segment } => {
+                write!(
+                    f,
+                    "the transfer group of segment {first_segment} is out of order or beyond the last segment"
+                )
+            }
         }
     }
 }
@@ -110,7 +156,7 @@ impl Profile {
                 return Err(ProfileError::NoTime { batch });
             }
         }
-        Ok(())
+        self.switch.as_ref().map_or(Ok(()), |switch| switch.check(self.segments.len()))
     }
 
     /// The bucket that serves `rows`: the smallest that holds them, or the largest there is.
@@ -133,6 +179,23 @@ impl Profile {
     #[must_use]
     pub fn weight_bytes(&self) -> Bytes {
         self.segments.iter().map(|segment| segment.weight_bytes).sum()
+    }
+}
+
+impl SwitchProfile {
+    /// Checks it against a model of `segments` segments.
+    fn check(&self, segments: usize) -> Result<(), ProfileError> {
+        if !(self.transfer_bytes_per_s.is_finite() && self.transfer_bytes_per_s > 0.0) {
+            return Err(ProfileError::Bandwidth);
+        }
+        let mut after = None;
+        for GroupProfile { first_segment, .. } in self.groups.iter().copied() {
+            if after >= Some(first_segment) || usize::try_from(first_segment).is_ok_and(|at| at >= segments) {
+                return Err(ProfileError::Groups { first_segment });
+            }
+            after = Some(first_segment);
+        }
+        Ok(())
     }
 }
 

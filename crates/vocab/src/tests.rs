@@ -1,6 +1,9 @@
 //! Amounts, time, profiles and the generator.
 
-use crate::{BatchProfile, Bytes, Class, Profile, ProfileError, Rng, SegmentProfile, Share, Span, Time};
+use crate::{
+    BatchProfile, Bytes, Class, GroupProfile, Profile, ProfileError, Rng, SegmentProfile, Share, Span,
+    SwitchProfile, Time,
+};
 
 fn profile(batches: &[(u32, &[u64])]) -> Profile {
     let segment = |name: &str| SegmentProfile {
@@ -20,6 +23,7 @@ fn profile(batches: &[(u32, &[u64])]) -> Profile {
                 segment_ns: ns.iter().map(|ns| Span::from_ns(*ns)).collect(),
             })
             .collect(),
+        switch: None,
     }
 }
 
@@ -41,6 +45,22 @@ fn faulty_profiles_are_named() {
         Err(ProfileError::SegmentCount { batch: 1, found: 1, expected: 2 })
     );
     assert_eq!(profile(&[(1, &[0, 0])]).check(), Err(ProfileError::NoTime { batch: 1 }));
+    let switch = |transfer_bytes_per_s: f64, groups: &[u32]| {
+        let group = |first_segment: &u32| GroupProfile { first_segment: *first_segment, bytes: Bytes(4) };
+        let switch = SwitchProfile {
+            transfer_latency_ns: Span::from_us(8),
+            transfer_bytes_per_s,
+            launch_gap_ns: Span::from_us(3),
+            weight_bytes: Bytes(8),
+            arena_bytes: Bytes(64),
+            groups: groups.iter().map(group).collect(),
+        };
+        Profile { switch: Some(switch), ..profile(&[(1, &[1, 1])]) }.check()
+    };
+    assert_eq!(switch(5e10, &[0, 1]), Ok(()));
+    assert_eq!(switch(0.0, &[]), Err(ProfileError::Bandwidth));
+    assert_eq!(switch(5e10, &[1, 1]), Err(ProfileError::Groups { first_segment: 1 }));
+    assert_eq!(switch(5e10, &[0, 2]), Err(ProfileError::Groups { first_segment: 2 }));
 }
 
 #[test]

@@ -127,6 +127,7 @@ fn scenario(records: &[Record<Event, Decision>], specs: &[ModelSpec]) -> Scenari
         sim::BatchEntry {
             rows: cost.rows,
             segments_us: cost.segments.iter().enumerate().map(segment).collect(),
+            factors: Vec::new(),
         }
     };
     let model = |spec: &ModelSpec| sim::ModelEntry {
@@ -136,6 +137,8 @@ fn scenario(records: &[Record<Event, Decision>], specs: &[ModelSpec]) -> Scenari
         batch_max: Some(spec.batch_max),
         queue_delay_us: 0,
         queue_max: 0,
+        weight_bytes: Vec::new(),
+        groups: None,
     };
     let mut times: BTreeMap<(String, u32), Vec<u64>> = BTreeMap::new();
     for event in records.iter().flat_map(|record| &record.events) {
@@ -162,6 +165,8 @@ fn scenario(records: &[Record<Event, Decision>], specs: &[ModelSpec]) -> Scenari
         partitions: 1,
         launch_us: overhead(records).ns() / 2_000,
         noise: spread(&measured),
+        factor_block: 1,
+        device: None,
         models: specs.iter().map(model).collect(),
         loads: times.into_iter().map(load).collect(),
     }

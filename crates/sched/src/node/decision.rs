@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use vocab::{Class, ModelId, PartitionId, RequestId, RunId, Span, Time};
+use vocab::{Bytes, Class, DeviceId, ModelId, PartitionId, RequestId, RunId, Span, Time};
 
 /// A choice and its reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,6 +48,24 @@ pub enum Act {
     Reject {
         /// The request.
         request: RequestId,
+    },
+    /// Bring the missing groups of a model's weights to a device. Memory is reserved with the decision; runs of the model
+    /// may begin at once, and wait on the device for the groups they need.
+    Load {
+        /// The model.
+        model: ModelId,
+        /// Where to.
+        device: DeviceId,
+    },
+    /// Forget a model's weights on a device but for the first groups. A device carries loads and evictions out in the
+    /// order of their decisions.
+    Evict {
+        /// The model.
+        model: ModelId,
+        /// Where.
+        device: DeviceId,
+        /// Leading groups that stay.
+        keep: u32,
     },
     /// Tell the client that its deadline has passed.
     Expire {
@@ -123,6 +141,37 @@ pub enum Why {
     },
     /// Nobody waits for the run's answers any more.
     NobodyWaits,
+    /// It had waited longest in the strictest class that waits.
+    FirstInClass {
+        /// The class.
+        class: Class,
+    },
+    /// A request is about to run and needs the model's weights.
+    NeededBy {
+        /// The request.
+        request: RequestId,
+    },
+    /// A request runs next and will need the model's weights.
+    NeededNext {
+        /// The request.
+        request: RequestId,
+    },
+    /// Another model needs the memory, and this one was used least recently.
+    RoomFor {
+        /// The other model.
+        model: ModelId,
+        /// Bytes it needs.
+        needs: Bytes,
+        /// Bytes that were free.
+        free: Bytes,
+    },
+    /// Its model fits on no device.
+    TooLarge {
+        /// Bytes of the model's weights.
+        needs: Bytes,
+        /// Bytes of the largest device.
+        memory: Bytes,
+    },
 }
 
 impl Why {
@@ -141,6 +190,11 @@ impl Why {
             Self::NoModel { .. } => "no_model",
             Self::DeadlinePassed { .. } => "deadline_passed",
             Self::NobodyWaits => "nobody_waits",
+            Self::FirstInClass { .. } => "first_in_class",
+            Self::NeededBy { .. } => "needed_now",
+            Self::NeededNext { .. } => "needed_next",
+            Self::RoomFor { .. } => "room_for_another",
+            Self::TooLarge { .. } => "model_too_large",
         }
     }
 }
@@ -161,6 +215,18 @@ impl fmt::Display for Why {
             Self::NoModel { model } => write!(f, "model {model} is not served"),
             Self::DeadlinePassed { waited } => write!(f, "its deadline passed {waited} after its arrival"),
             Self::NobodyWaits => f.write_str("nobody waits for its answers any more"),
+            Self::FirstInClass { class } => write!(f, "it came first in {class}, the strictest that waits"),
+            Self::NeededBy { request } => write!(f, "{request} is about to run"),
+            Self::NeededNext { request } => write!(f, "{request} runs next"),
+            Self::RoomFor { model, needs, free } => {
+                write!(f, "model {model} needs {needs}, {free} were free, and it was used least recently")
+            }
+            Self::TooLarge { needs, memory } => {
+                write!(
+                    f,
+                    "its model needs {needs}, the largest device has {memory}; free some or serve it elsewhere"
+                )
+            }
         }
     }
 }

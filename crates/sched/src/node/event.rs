@@ -1,8 +1,8 @@
 //! Facts about a node.
 
-use super::BucketCost;
+use super::{BucketCost, WeightGroup};
 use serde::{Deserialize, Serialize};
-use vocab::{Class, ModelId, PartitionId, Request, RequestId, RunId, Span};
+use vocab::{Bytes, Class, DeviceId, ModelId, PartitionId, Request, RequestId, RunId, Span};
 
 /// A fact about the node, in the past tense.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,6 +76,49 @@ pub enum Event {
         run: RunId,
         /// What failed.
         why: String,
+    },
+    /// Partitions share the memory of a device. Without this fact a partition has every model at hand.
+    DeviceAdded {
+        /// The device.
+        device: DeviceId,
+        /// Its name for people.
+        name: String,
+        /// Bytes it has for weights: what activations and the driver need is not counted.
+        memory: Bytes,
+        /// Its partitions, whether they were added before or will be.
+        partitions: Vec<PartitionId>,
+    },
+    /// A model's weights lie in the host's memory, ready to travel. Without this fact they are always at hand.
+    WeightsStored {
+        /// The model, added before.
+        model: ModelId,
+        /// Its transfer groups in the order they travel.
+        groups: Vec<WeightGroup>,
+    },
+    /// The first groups of a model's weights are on a device, as ordered; when they are all, the load has ended.
+    GroupsArrived {
+        /// The model.
+        model: ModelId,
+        /// The device.
+        device: DeviceId,
+        /// How many are there now.
+        groups: u32,
+    },
+    /// A load was given up; groups that had arrived stay. Runs that wait for the others have failed before.
+    LoadFailed {
+        /// The model.
+        model: ModelId,
+        /// The device.
+        device: DeviceId,
+        /// What failed.
+        why: String,
+    },
+    /// A model's weights have left a device as far as ordered, or altogether when nobody ordered it.
+    ModelEvicted {
+        /// The model.
+        model: ModelId,
+        /// The device.
+        device: DeviceId,
     },
     /// A timer fired; nothing else happened.
     Woke,

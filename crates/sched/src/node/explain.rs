@@ -4,7 +4,7 @@ use super::{Act, Decision, Event, NodeWorld, Run};
 use crate::World;
 use crate::journal::Record;
 use std::fmt::Write;
-use vocab::{PartitionId, RequestId, RunId, Time};
+use vocab::{DeviceId, ModelId, PartitionId, RequestId, RunId, Time};
 
 /// Tells `request`'s story from the turns of a journal, one line an incident; `None` when it never arrived.
 pub fn explain(
@@ -34,6 +34,7 @@ pub fn explain(
 struct Story {
     request: RequestId,
     arrival: Option<Time>,
+    model: Option<ModelId>,
     run: Option<RunId>,
     latest_wait: String,
     text: String,
@@ -41,7 +42,14 @@ struct Story {
 
 impl Story {
     const fn new(request: RequestId) -> Self {
-        Self { request, arrival: None, run: None, latest_wait: String::new(), text: String::new() }
+        Self {
+            request,
+            arrival: None,
+            model: None,
+            run: None,
+            latest_wait: String::new(),
+            text: String::new(),
+        }
     }
 
     fn line(&mut self, now: Time, text: &str) {
@@ -82,6 +90,7 @@ impl Story {
         match event {
             Event::RequestArrived { request } if request.id == self.request => {
                 self.arrival = Some(now);
+                self.model = Some(request.model);
                 let model = world.model(request.model).map_or("an unknown model", |spec| spec.name.as_str());
                 let due =
                     request.deadline.map_or("no deadline".into(), |at| format!("due in {}", at.since(now)));
@@ -93,8 +102,21 @@ impl Story {
                 self.line(now, &format!("{run} parked before segment {next_segment}"));
             }
             Event::RunResumed { run } if ours(run) => self.line(now, &format!("{run} goes on")),
+            Event::GroupsArrived { model, device, .. }
+                if self.concerns(world, *model) && world.memory().is_resident(*device, *model) =>
+            {
+                self.line(now, &format!("all its weights are on {}", device_name(world, *device)));
+            }
+            Event::LoadFailed { model, device, why } if self.concerns(world, *model) => {
+                self.line(now, &format!("its weights did not reach {}: {why}", device_name(world, *device)));
+            }
             _ => {}
         }
+    }
+
+    /// Whether weights of `model` are those of a request that has not ended.
+    fn concerns(&self, world: &NodeWorld, model: ModelId) -> bool {
+        self.model == Some(model) && world.request(self.request).is_some()
     }
 
     fn decided(&mut self, now: Time, world: &NodeWorld, decision: &Decision) {
@@ -115,6 +137,15 @@ impl Story {
             }
             Act::Reject { request } if *request == self.request => {
                 self.line(now, &format!("rejected: {why}"))
+            }
+            Act::Load { model, device } if self.concerns(world, *model) => {
+                let (bytes, place) = (world.memory().missing(*device, *model), device_name(world, *device));
+                self.line(now, &format!("{bytes} of its weights sent to {place}: {why}"));
+            }
+            Act::Evict { model, device, keep } if self.concerns(world, *model) => {
+                let stays = if *keep > 0 { format!(" but for {keep} group(s)") } else { String::new() };
+                let place = device_name(world, *device);
+                self.line(now, &format!("its weights leave {place}{stays}: {why}"));
             }
             Act::Expire { request } if *request == self.request => {
                 let what = if self.run.is_some() { "late" } else { "dropped" };
@@ -151,6 +182,10 @@ impl Story {
     fn finish(self) -> Option<String> {
         self.arrival.is_some().then_some(self.text)
     }
+}
+
+fn device_name(world: &NodeWorld, device: DeviceId) -> String {
+    world.memory().name(device).map_or_else(|| device.to_string(), str::to_owned)
 }
 
 fn name(world: &NodeWorld, partition: PartitionId) -> String {

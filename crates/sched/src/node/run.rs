@@ -38,6 +38,8 @@ pub struct Run {
     pub waited: Span,
     /// Times it was parked.
     pub parks: u32,
+    /// Whether it was decided before all weights of its model had arrived: it teaches nothing about costs.
+    pub cold: bool,
 }
 
 /// Where a run stands.

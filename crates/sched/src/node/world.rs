@@ -1,12 +1,15 @@
 //! The node's world: models, requests, runs and partitions, with the bookkeeping every policy relies on.
 //!
 //! Invariants ([`NodeWorld::check`]): a waiting request is in exactly its model's queue; a partition is held by at most
-//! one run, and that run names it; every request has exactly one end.
+//! one run, and that run names it; every request has exactly one end; no device holds more weights than it has memory
+//! for, and no run lives where its model's weights are neither there nor on their way.
 
-use super::{Act, Costs, Decision, Event, ModelSpec, Queue, Run, RunState, Why, Window};
+use super::{
+    Act, Costs, Decision, Event, Memory, MemoryRefusal, ModelSpec, Queue, Run, RunState, Why, Window,
+};
 use crate::World;
 use std::collections::{BTreeMap, BTreeSet};
-use vocab::{Class, IdMap, ModelId, PartitionId, Request, RequestId, RunId, Span, Time};
+use vocab::{Class, DeviceId, IdMap, ModelId, PartitionId, Request, RequestId, RunId, Span, Time};
 
 /// Everything known about the node.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +24,7 @@ pub struct NodeWorld {
     refused_at_arrival: Vec<(RequestId, Why)>,
     next_run: RunId,
     ends: Ends,
+    memory: Memory,
 }
 
 #[derive(Clone, Debug)]
@@ -141,6 +145,9 @@ pub enum Refusal {
     /// The request's deadline has not passed.
     #[error("the deadline of {0} has not passed")]
     NotDue(RequestId),
+    /// Weights are not where they would have to be, or cannot be moved.
+    #[error(transparent)]
+    Memory(#[from] MemoryRefusal),
 }
 
 impl NodeWorld {
@@ -159,6 +166,12 @@ impl NodeWorld {
     #[must_use]
     pub fn model(&self, id: ModelId) -> Option<&ModelSpec> {
         self.find_model(id).map(|model| &model.spec)
+    }
+
+    /// Whether a model takes new requests.
+    #[must_use]
+    pub fn is_served(&self, id: ModelId) -> bool {
+        self.find_model(id).is_some_and(|model| model.served)
     }
 
     /// Requests that wait for `model`.
@@ -243,6 +256,34 @@ impl NodeWorld {
         self.models.iter().flatten().map(|model| model.queue.len()).sum()
     }
 
+    /// Whose weights lie where.
+    #[must_use]
+    pub const fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// A run of `model` on a partition of `device`, on it or parked: its weights must stay there.
+    #[must_use]
+    pub fn user(&self, device: DeviceId, model: ModelId) -> Option<RunId> {
+        let user = |run: &&Run| run.model == model && self.memory.device_of(run.partition) == Some(device);
+        self.runs.values().find(user).map(|run| run.id)
+    }
+
+    /// Time that a run of `rows` rows of `model`, begun now, would lose at least to weights that have yet to travel, on
+    /// the partition that has most of them.
+    #[must_use]
+    pub fn cold(&self, now: Time, model: ModelId, rows: u32) -> Span {
+        if self.memory.is_unbounded() || self.memory.groups(model).is_empty() {
+            return Span::ZERO;
+        }
+        let warm = self.costs(model).of(rows);
+        let on = |partition: &PartitionId| match self.memory.device_of(*partition) {
+            Some(device) => self.memory.cold(now, device, model, warm),
+            None => Span::ZERO,
+        };
+        self.partitions.keys().map(on).min().unwrap_or(Span::ZERO)
+    }
+
     /// How requests have ended so far.
     #[must_use]
     pub const fn ends(&self) -> &Ends {
@@ -288,7 +329,9 @@ impl NodeWorld {
                 .filter(|id| self.requests.get(id).is_some_and(|live| live.place == Place::In(run.id)))
                 .count();
             assert_eq!(wanted, run.wanted as usize, "{}", run.id);
+            assert_eq!(self.memory.allows(run.partition, run.model), Ok(()), "{}", run.id);
         }
+        self.memory.check();
     }
 }
 
@@ -314,10 +357,17 @@ impl World for NodeWorld {
             Event::RunParked { run, next_segment, segments } => {
                 self.on_parked(now, *run, *next_segment, segments);
             }
-            Event::RunFinished { run, segments } => self.on_finished(*run, segments),
-            Event::RunAbandoned { run } => self.on_over(*run, |ends| &mut ends.cancelled),
-            Event::RunFailed { run, .. } => self.on_over(*run, |ends| &mut ends.failed),
+            Event::RunFinished { run, segments } => self.on_finished(now, *run, segments),
+            Event::RunAbandoned { run } => self.on_over(now, *run, |ends| &mut ends.cancelled),
+            Event::RunFailed { run, .. } => self.on_over(now, *run, |ends| &mut ends.failed),
             Event::RunRefused { run } => self.on_refused(*run),
+            Event::DeviceAdded { device, name, memory, partitions } => {
+                self.memory.add_device(*device, name, *memory, partitions);
+            }
+            Event::WeightsStored { model, groups } => self.store(*model, groups),
+            Event::GroupsArrived { model, device, groups } => self.memory.arrived(*device, *model, *groups),
+            Event::LoadFailed { model, device, .. } => self.memory.failed(*device, *model),
+            Event::ModelEvicted { model, device } => self.memory.evicted(*device, *model),
             Event::Woke => {}
         }
     }
@@ -362,6 +412,15 @@ impl World for NodeWorld {
                 Ok(())
             }
             Act::Expire { request } => self.admit_expire(now, *request),
+            Act::Load { model, device } => {
+                let spec = self.model(*model).ok_or(Refusal::NoModel(*model))?;
+                let name = spec.name.clone();
+                Ok(self.memory.load(now, *device, *model, &name)?)
+            }
+            Act::Evict { model, device, keep } => {
+                let user = self.user(*device, *model);
+                Ok(self.memory.evict(*device, *model, *keep, user)?)
+            }
         }
     }
 
@@ -393,7 +452,18 @@ impl NodeWorld {
         self.refused_at_arrival.extend(waiting.into_iter().map(|id_| (id_, Why::NoModel { model: id })));
     }
 
+    /// Requests that waited for a model that turns out to fit nowhere are refused.
+    fn store(&mut self, id: ModelId, groups: &[super::WeightGroup]) {
+        let Some(model) = self.models.get(id.index()).and_then(Option::as_ref) else { return };
+        self.memory.store(id, groups);
+        if let Some((needs, memory)) = self.memory.too_small(id, self.partitions.keys().copied()) {
+            let refused = |request| (request, Why::TooLarge { needs, memory });
+            self.refused_at_arrival.extend(model.queue.by_arrival().map(refused));
+        }
+    }
+
     fn arrive(&mut self, request: &Request) {
+        let too_small = self.memory.too_small(request.model, self.partitions.keys().copied());
         let mut place = Place::Waiting;
         let mut refuse = |why| {
             self.refused_at_arrival.push((request.id, why));
@@ -404,7 +474,9 @@ impl NodeWorld {
             None => refuse(Why::NoModel { model: request.model }),
             Some(model) => {
                 let limit = model.spec.queue_max;
-                if limit > 0 && model.queue.len() >= limit as usize {
+                if let Some((needs, memory)) = too_small {
+                    refuse(Why::TooLarge { needs, memory });
+                } else if limit > 0 && model.queue.len() >= limit as usize {
                     refuse(Why::QueueFull { limit });
                 } else {
                     model.queue.insert(request);
@@ -440,20 +512,23 @@ impl NodeWorld {
         self.release(partition, id);
     }
 
-    fn on_finished(&mut self, id: RunId, segments: &[Span]) {
+    fn on_finished(&mut self, now: Time, id: RunId, segments: &[Span]) {
         let Some(run) = self.runs.get(&id) else { return };
         let busy = run.busy + segments.iter().copied().sum();
-        let rows = run.rows;
+        let (rows, cold) = (run.rows, run.cold);
         let model = run.model;
-        if let Some(model) = self.find_model_mut(model) {
+        if let Some(model) = self.find_model_mut(model).filter(|_| !cold) {
             model.costs.learn(rows, busy);
         }
-        self.on_over(id, |ends| &mut ends.done);
+        self.on_over(now, id, |ends| &mut ends.done);
     }
 
     /// Ends a run and those of its requests that are still wanted.
-    fn on_over(&mut self, id: RunId, end: impl Fn(&mut Ends) -> &mut u64) {
+    fn on_over(&mut self, now: Time, id: RunId, end: impl Fn(&mut Ends) -> &mut u64) {
         let Some(run) = self.runs.remove(&id) else { return };
+        if let Some(device) = self.memory.device_of(run.partition) {
+            self.memory.used(now, device, run.model);
+        }
         if run.occupies() {
             self.release(run.partition, id);
         }
@@ -555,6 +630,12 @@ impl NodeWorld {
             return Err(Refusal::Window);
         }
         let batch = check_batch(&self.requests, model_id, requests, model.spec.batch_max)?;
+        self.memory.allows(partition, model_id)?;
+        let device = self.memory.device_of(partition);
+        let cold = device.is_some_and(|device| !self.memory.is_resident(device, model_id));
+        if let Some(device) = device {
+            self.memory.used(now, device, model_id);
+        }
         let run = Run {
             id,
             model: model_id,
@@ -570,6 +651,7 @@ impl NodeWorld {
             busy: Span::ZERO,
             waited: Span::ZERO,
             parks: 0,
+            cold,
         };
         for request in requests {
             let live = self.requests.get_mut(request).expect("the batch was just checked");

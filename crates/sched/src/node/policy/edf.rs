@@ -1,10 +1,12 @@
 //! Earliest deadline first: the model of the most pressing request runs next; requests without a deadline come last, by
-//! age. Nothing is refused early and nothing is preempted: the textbook baseline.
+//! age. Nothing is refused early and nothing is preempted: the textbook baseline. A model that is not on the device is
+//! loaded as a whole before it begins.
 
 use super::batch::{fill, rows_max};
+use super::residency::Rooms;
 use crate::Policy;
 use crate::node::{Act, Decision, ModelSpec, NodeWorld, Queue, Why, Window};
-use vocab::{ModelId, RequestId, RunId, Time};
+use vocab::{ModelId, PartitionId, RequestId, RunId, Time};
 
 /// Earliest deadline first, no preemption.
 #[derive(Clone, Debug)]
@@ -16,7 +18,7 @@ impl Policy<NodeWorld> for Edf {
     }
 
     fn decide(&mut self, now: Time, world: &NodeWorld) -> Vec<Decision> {
-        let idle: Vec<_> = world.idle().collect();
+        let mut idle: Vec<PartitionId> = world.idle().collect();
         if idle.is_empty() {
             return Vec::new();
         }
@@ -27,14 +29,21 @@ impl Policy<NodeWorld> for Edf {
         };
         let mut heads: Vec<(Time, RequestId, ModelId)> = world.models().filter_map(head).collect();
         heads.sort_unstable();
-        let start = |(place, (partition, (_, _, model)))| {
-            let batch = fill(world, order(world.queue(model)), rows_max(world, model));
-            let run = RunId(world.next_run().0 + place);
-            let act =
-                Act::Start { run, model, partition, requests: batch.requests, window: Window::from(now) };
-            Decision { act, why: Why::EarliestDeadline }
-        };
-        (0u64..).zip(idle.into_iter().zip(heads)).map(start).collect()
+        let mut rooms = Rooms::new(world);
+        let (mut decisions, mut run) = (Vec::new(), world.next_run());
+        for (_, first, model) in heads {
+            let Some(place) = rooms.choose(model, &idle) else { break };
+            let partition = idle.remove(place);
+            // Its turn has come: the partition waits for its weights rather than serving someone less pressed.
+            if !rooms.wait_for(model, partition, first, &mut decisions) {
+                continue;
+            }
+            let requests = fill(world, order(world.queue(model)), rows_max(world, model)).requests;
+            let act = Act::Start { run, model, partition, requests, window: Window::from(now) };
+            run = RunId(run.0 + 1);
+            decisions.push(Decision { act, why: Why::EarliestDeadline });
+        }
+        decisions
     }
 
     fn wake(&self, _now: Time) -> Option<Time> {

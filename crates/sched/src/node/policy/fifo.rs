@@ -1,9 +1,11 @@
-//! First come, first served: the model of the oldest request runs next, with as many of its requests as fit.
+//! First come, first served: the model of the oldest request runs next, with as many of its requests as fit. A model
+//! that is not on the device is loaded as a whole before it begins.
 
 use super::batch::{fill, rows_max};
+use super::residency::Rooms;
 use crate::Policy;
-use crate::node::{Act, Decision, NodeWorld, Why, Window};
-use vocab::{RequestId, RunId, Time};
+use crate::node::{Act, Decision, ModelSpec, NodeWorld, Why, Window};
+use vocab::{ModelId, PartitionId, RequestId, RunId, Time};
 
 /// First come, first served, no preemption.
 #[derive(Clone, Debug)]
@@ -15,23 +17,25 @@ impl Policy<NodeWorld> for Fifo {
     }
 
     fn decide(&mut self, now: Time, world: &NodeWorld) -> Vec<Decision> {
-        let idle = world.idle();
-        let mut heads: Vec<(RequestId, vocab::ModelId)> = Vec::new();
-        let mut decisions = Vec::new();
-        for (started, partition) in idle.enumerate() {
-            if started == 0 {
-                let head = |spec: &crate::node::ModelSpec| {
-                    Some((world.queue(spec.id).by_arrival().next()?, spec.id))
-                };
-                heads.extend(world.models().filter_map(head));
-                heads.sort_unstable();
-                heads.reverse();
+        let mut idle: Vec<PartitionId> = world.idle().collect();
+        if idle.is_empty() {
+            return Vec::new();
+        }
+        let head = |spec: &ModelSpec| Some((world.queue(spec.id).by_arrival().next()?, spec.id));
+        let mut heads: Vec<(RequestId, ModelId)> = world.models().filter_map(head).collect();
+        heads.sort_unstable();
+        let mut rooms = Rooms::new(world);
+        let (mut decisions, mut run) = (Vec::new(), world.next_run());
+        for (request, model) in heads {
+            let Some(place) = rooms.choose(model, &idle) else { break };
+            let partition = idle.remove(place);
+            // Its turn has come: the partition waits for its weights rather than serving someone younger.
+            if !rooms.wait_for(model, partition, request, &mut decisions) {
+                continue;
             }
-            let Some((_, model)) = heads.pop() else { break };
-            let batch = fill(world, world.queue(model).by_arrival(), rows_max(world, model));
-            let run = RunId(world.next_run().0 + started as u64);
-            let act =
-                Act::Start { run, model, partition, requests: batch.requests, window: Window::from(now) };
+            let requests = fill(world, world.queue(model).by_arrival(), rows_max(world, model)).requests;
+            let act = Act::Start { run, model, partition, requests, window: Window::from(now) };
+            run = RunId(run.0 + 1);
             decisions.push(Decision { act, why: Why::Oldest });
         }
         decisions

@@ -3,11 +3,14 @@
 mod batch;
 mod edf;
 mod fifo;
+mod pipeswitch;
+mod residency;
 mod timeslice;
 mod windows;
 
 pub use edf::Edf;
 pub use fifo::Fifo;
+pub use pipeswitch::PipeSwitch;
 pub use timeslice::TimeSlice;
 pub use windows::Windows;
 
@@ -36,6 +39,8 @@ pub enum Choice {
         #[serde(default = "default_ageing")]
         ageing: Span,
     },
+    /// Strict classes, preemption at segment edges, and the next model's weights on their way while this one runs.
+    PipeSwitch,
 }
 
 const fn default_slice() -> Span {
@@ -48,7 +53,7 @@ const fn default_ageing() -> Span {
 
 impl Choice {
     /// Names that [`Choice::named`] knows.
-    pub const NAMES: [&'static str; 4] = ["fifo", "edf", "timeslice", "windows"];
+    pub const NAMES: [&'static str; 5] = ["fifo", "edf", "timeslice", "windows", "pipeswitch"];
 
     /// The policy called `name` with its default parameters.
     #[must_use]
@@ -58,6 +63,7 @@ impl Choice {
             "edf" => Some(Self::Edf),
             "timeslice" => Some(Self::TimeSlice { slice: default_slice() }),
             "windows" => Some(Self::Windows { ageing: default_ageing() }),
+            "pipeswitch" => Some(Self::PipeSwitch),
             _ => None,
         }
     }
@@ -70,6 +76,7 @@ impl Choice {
             Self::Edf => Box::new(Edf),
             Self::TimeSlice { slice } => Box::new(TimeSlice::new(*slice)),
             Self::Windows { ageing } => Box::new(Windows::new(*ageing)),
+            Self::PipeSwitch => Box::new(PipeSwitch),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Round robin between models, each for a time slice: what a GPU's own scheduler does between processes, the baseline.
 
 use super::batch::{fill, rows_max};
+use super::residency::Rooms;
 use crate::Policy;
 use crate::node::{Act, Decision, NodeWorld, Run, RunState, Why, Window};
 use vocab::{ModelId, PartitionId, RunId, Span, Time};
@@ -20,12 +21,21 @@ impl TimeSlice {
         Self { slice, latest: ModelId(u32::MAX), next_end: None }
     }
 
-    /// The next model after the latest that has something for `partition`: a parked run there, or waiting requests.
-    fn next_model(&self, world: &NodeWorld, partition: PartitionId, taken: &[ModelId]) -> Option<ModelId> {
+    /// The next model after the latest that has something for `partition`: a parked run there, or waiting requests and
+    /// room for its weights.
+    fn next_model(
+        &self,
+        world: &NodeWorld,
+        rooms: &Rooms<'_>,
+        partition: PartitionId,
+        taken: &[ModelId],
+    ) -> Option<ModelId> {
         let ready = |model: &ModelId| {
             !taken.contains(model)
                 && (parked(world, *model, partition).is_some()
-                    || (!world.queue(*model).is_empty() && !in_progress(world, *model)))
+                    || (!world.queue(*model).is_empty()
+                        && !in_progress(world, *model)
+                        && rooms.way(*model, partition).is_some()))
         };
         let after = world.models().map(|spec| spec.id).filter(|id| *id > self.latest);
         let before = world.models().map(|spec| spec.id).filter(|id| *id <= self.latest);
@@ -42,14 +52,18 @@ impl Policy<NodeWorld> for TimeSlice {
         let mut decisions = Vec::new();
         let mut taken = Vec::new();
         let mut run = world.next_run();
+        let mut rooms = Rooms::new(world);
         for partition in world.idle() {
-            let Some(model) = self.next_model(world, partition, &taken) else { continue };
+            let Some(model) = self.next_model(world, &rooms, partition, &taken) else { continue };
             taken.push(model);
             self.latest = model;
+            rooms.keep(model, partition);
             let act = if let Some(parked) = parked(world, model, partition) {
                 Act::Resume { run: parked.id }
             } else {
                 let requests = fill(world, world.queue(model).by_arrival(), rows_max(world, model)).requests;
+                let way = rooms.way(model, partition).expect("the next model has room");
+                rooms.take(model, &way, Why::NeededBy { request: requests[0] }, &mut decisions);
                 let start = Act::Start { run, model, partition, requests, window: Window::from(now) };
                 run = RunId(run.0 + 1);
                 start
@@ -66,7 +80,9 @@ impl Policy<NodeWorld> for TimeSlice {
             let others = world.models().map(|spec| spec.id).any(|model| {
                 model != holder.model
                     && (parked(world, model, partition).is_some()
-                        || (!world.queue(model).is_empty() && !in_progress(world, model)))
+                        || (!world.queue(model).is_empty()
+                            && !in_progress(world, model)
+                            && rooms.fits_beside_runs(model, partition)))
             });
             if others {
                 let why = Why::SliceUsed { slice: self.slice };

@@ -3,9 +3,11 @@
 //! Every action has an earliest start (its batch is full, or has waited long enough for more rows) and a latest start
 //! (the most pressing deadline of its batch less what it is believed to cost), after Clockwork (OSDI 2020). A request
 //! whose latest start has passed, or that cannot be reached in time behind the work ahead of it, is refused at once.
-//! Stricter classes go first and stop running work of looser ones at its next segment edge; waiting promotes.
+//! Stricter classes go first and stop running work of looser ones at its next segment edge; waiting promotes. A model
+//! that is not on the device is loaded while it runs.
 
 use super::batch::rows_max;
+use super::residency::Rooms;
 use crate::Policy;
 use crate::node::{Act, Decision, ModelSpec, NodeWorld, Run, Why, Window};
 use vocab::{Class, ModelId, PartitionId, Request, RequestId, RunId, Span, Time};
@@ -53,12 +55,16 @@ impl Windows {
         let queue = world.queue(spec.id);
         let urgent = queue.by_urgency().find(|id| !refused.contains(id))?;
         let oldest = queue.by_arrival().find(|id| !refused.contains(id))?;
-        let costs = world.costs(spec.id);
+        // The batch waits for more rows as long as its oldest request may, whoever leads it.
+        let fuller = world.request(oldest)?.arrival + spec.queue_delay;
         let full = queue.rows() >= u64::from(spec.batch_max);
         let head = |id: RequestId| {
             let request = world.request(id)?;
-            let latest = request.deadline.map_or(Time::FOREVER, |at| at.before(costs.of(request.rows)));
-            let earliest = if full { now } else { (request.arrival + spec.queue_delay).min(latest) };
+            let needs = alone(now, world, spec.id, request.rows);
+            let latest = request.deadline.map_or(Time::FOREVER, |at| at.before(needs));
+            // Half of what the deadline leaves, so that there is time to begin when the wait is over.
+            let half = request.arrival + latest.since(request.arrival).scale(1, 2);
+            let earliest = if full { now } else { fuller.min(half) };
             Some(Head { class: self.class_of(now, request), latest, id, model: spec.id, earliest })
         };
         if urgent == oldest { head(urgent) } else { head(urgent).min(head(oldest)) }
@@ -71,10 +77,11 @@ impl Windows {
             let costs = world.costs(spec.id);
             for (deadline, id) in world.queue(spec.id).by_deadline() {
                 // Costs grow with rows, so the smallest bucket bounds how far to look.
-                if deadline >= now + costs.of(spec.batch_max) {
+                if deadline >= now + costs.of(spec.batch_max) + world.cold(now, spec.id, 1) {
                     break;
                 }
-                let needs = costs.of(world.request(id).map_or(1, |request| request.rows));
+                let rows = world.request(id).map_or(1, |request| request.rows);
+                let needs = alone(now, world, spec.id, rows);
                 let left = deadline.since(now);
                 if needs > left {
                     let why = Why::CannotMeet { needs, left };
@@ -89,8 +96,9 @@ impl Windows {
     }
 
     /// What an idle partition does next: a parked run of its own, or the most urgent waiting work.
-    fn occupy(&self, now: Time, world: &NodeWorld, partition: PartitionId, plan: &mut Plan) {
-        let head = plan.heads.iter().copied().filter(|head| head.earliest <= now).min();
+    fn occupy(&self, now: Time, world: &NodeWorld, partition: PartitionId, plan: &mut Plan<'_>) {
+        let ready = |head: &Head| head.earliest <= now && plan.rooms.way(head.model, partition).is_some();
+        let head = plan.heads.iter().copied().filter(ready).min();
         let urgency = |run: &Run| {
             let waited = match run.state {
                 crate::node::RunState::Parked { since } => run.waited + now.since(since),
@@ -115,6 +123,11 @@ impl Windows {
         let run = plan.next_run;
         plan.next_run = RunId(run.0 + 1);
         plan.started.extend(&requests);
+        if let Some(way) = plan.rooms.way(head.model, partition) {
+            let why = Why::NeededBy { request: head.id };
+            plan.rooms.take(head.model, &way, why, &mut plan.decisions);
+            plan.rooms.keep(head.model, partition);
+        }
         let act = Act::Start { run, model: head.model, partition, requests, window };
         plan.decisions.push(Decision { act, why: Why::MostUrgent { class: head.class } });
         if let Some(next) =
@@ -131,7 +144,7 @@ impl Windows {
         now: Time,
         world: &NodeWorld,
         head: &Head,
-        plan: &Plan,
+        plan: &Plan<'_>,
     ) -> (Vec<RequestId>, u32, Option<Time>) {
         let costs = world.costs(head.model);
         let rivals = plan.heads.iter().filter(|other| other.class <= head.class);
@@ -166,7 +179,7 @@ impl Windows {
     }
 
     /// Parks running work of looser classes for heads that found no partition, loosest first.
-    fn preempt(&self, world: &NodeWorld, now: Time, plan: &mut Plan) {
+    fn preempt(&self, world: &NodeWorld, now: Time, plan: &mut Plan<'_>) {
         let mut waiting: Vec<Head> = plan.heads.iter().copied().filter(|head| head.earliest <= now).collect();
         if waiting.is_empty() {
             return;
@@ -180,17 +193,22 @@ impl Windows {
         });
         // Partitions already being freed serve the first heads.
         let served = coming.count();
-        let mut victims: Vec<(Class, RunId)> = world
+        let mut victims: Vec<(Class, RunId, PartitionId)> = world
             .runs()
             .filter(|run| matches!(run.state, crate::node::RunState::Running { .. }))
-            .map(|run| (self.class_of_run(run), run.id))
+            .map(|run| (self.class_of_run(run), run.id, run.partition))
             .collect();
         victims.sort_unstable();
         for head in waiting.into_iter().skip(served) {
-            let Some((class, run)) = victims.pop() else { break };
-            if class <= head.class {
+            if victims.last().is_none_or(|(loosest, _, _)| *loosest <= head.class) {
                 break;
             }
+            // A parked run keeps its weights; where the head finds no room beside them, parking would gain nothing.
+            let gains = |(loose, _, partition): &(Class, RunId, PartitionId)| {
+                *loose > head.class && plan.rooms.fits_beside_runs(head.model, *partition)
+            };
+            let Some(place) = victims.iter().rposition(gains) else { continue };
+            let (_, run, _) = victims.remove(place);
             let why = Why::Preempted { by: head.id, class: head.class };
             plan.decisions.push(Decision { act: Act::Park { run }, why });
         }
@@ -198,7 +216,8 @@ impl Windows {
 }
 
 /// A turn's decisions in the making.
-struct Plan {
+struct Plan<'w> {
+    rooms: Rooms<'w>,
     decisions: Vec<Decision>,
     heads: Vec<Head>,
     started: Vec<RequestId>,
@@ -218,12 +237,14 @@ impl Policy<NodeWorld> for Windows {
         };
         let gone: Vec<RequestId> = decisions.iter().filter_map(refused).collect();
         let heads = world.models().filter_map(|spec| self.head(now, world, spec, &gone)).collect();
-        let mut plan = Plan { decisions, heads, started: gone, next_run: world.next_run() };
+        let (rooms, next_run) = (Rooms::new(world), world.next_run());
+        let mut plan = Plan { rooms, decisions, heads, started: gone, next_run };
         for partition in world.idle() {
             self.occupy(now, world, partition, &mut plan);
         }
         self.preempt(world, now, &mut plan);
-        self.next_wake = next_due(now, world);
+        let fuller = plan.heads.iter().map(|head| head.earliest).filter(|at| *at > now).min();
+        self.next_wake = next_refusal(now, world).into_iter().chain(fuller).min();
         plan.decisions
     }
 
@@ -232,21 +253,18 @@ impl Policy<NodeWorld> for Windows {
     }
 }
 
-/// When a refusal or a batch that waited long enough will be due.
-fn next_due(now: Time, world: &NodeWorld) -> Option<Time> {
-    let refusal = |spec: &ModelSpec| {
+/// When a request will have passed its latest start.
+fn next_refusal(now: Time, world: &NodeWorld) -> Option<Time> {
+    let due = |spec: &ModelSpec| {
         let (deadline, _) = world.queue(spec.id).by_deadline().next()?;
-        Some(deadline.before(world.costs(spec.id).of(1)) + Span::from_ns(1))
+        Some(deadline.before(alone(now, world, spec.id, 1)) + Span::from_ns(1))
     };
-    let fuller = |spec: &ModelSpec| {
-        if spec.queue_delay == Span::ZERO {
-            return None;
-        }
-        let oldest = world.queue(spec.id).by_arrival().next()?;
-        Some(world.request(oldest)?.arrival + spec.queue_delay)
-    };
-    let dues = world.models().flat_map(|spec| [refusal(spec), fuller(spec)]);
-    dues.flatten().filter(|at| *at > now).min()
+    world.models().filter_map(due).filter(|at| *at > now).min()
+}
+
+/// What a run of `rows` rows needs that nothing delays, weights that have yet to travel included.
+fn alone(now: Time, world: &NodeWorld, model: ModelId, rows: u32) -> Span {
+    world.costs(model).of(rows) + world.cold(now, model, rows)
 }
 
 /// Whether any new request could miss its deadline even if everything else that waits went first: if not, there is no
@@ -255,7 +273,7 @@ fn may_be_out_of_reach(now: Time, world: &NodeWorld) -> bool {
     let all: Span = world.models().map(|spec| row_cost(world, spec.id) * world.queue(spec.id).rows()).sum();
     let ahead = all.scale(1, partitions(world)) + blocked(now, world, Class::FIRST.max(loosest(world)));
     world.fresh().any(|request| {
-        let needs = ahead + world.costs(request.model).of(request.rows);
+        let needs = ahead + alone(now, world, request.model, request.rows);
         request.deadline.is_some_and(|deadline| needs > deadline.since(now))
     })
 }
@@ -291,7 +309,7 @@ fn out_of_reach(now: Time, world: &NodeWorld) -> Vec<Decision> {
     let mut decisions = Vec::new();
     for (class, deadline, id, rows, model) in line {
         if deadline < Time::FOREVER && id >= first_fresh && fresh.contains(&id) {
-            let alone = world.costs(model).of(rows);
+            let alone = alone(now, world, model, rows);
             let needs = blocked(now, world, class) + ahead.scale(1, partitions) + alone;
             let left = deadline.since(now);
             // Past its latest start even alone: refused by the caller already.
