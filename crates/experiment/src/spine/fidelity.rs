@@ -1,6 +1,10 @@
 //! How well the simulator foretells a live run: two networks on one core under `windows`, arrivals at random; the same
-//! arrivals are then simulated from a profile measured in the same run, since the machine's speed drifts: the mean of
-//! each segment at each batch bucket, and how much whole runs of a bucket spread.
+//! arrivals are then simulated. Profile, spread and overhead are taken from the same live run, since the machine's speed
+//! drifts, but never from the runs that are compared: of each batch bucket every other run calibrates, the requests of
+//! the runs between are compared, and then the other way round.
+//!
+//! What one bucket's runs took, divided by their mean, is what the simulator draws from: a crowded machine has spikes
+//! that no normal error has.
 
 use super::Settings;
 use super::live::{Live, submission};
@@ -9,12 +13,12 @@ use crate::statistics::{median, quantile, spread_ms};
 use crate::{host, plot};
 use sched::journal::Record;
 use sched::node::policy::Choice;
-use sched::node::{Act, Decision, Event, ModelSpec};
-use sim::{Arrivals, End, Load, Scenario, Simulation, Tally};
-use std::collections::BTreeMap;
+use sched::node::{Act, BucketCost, Decision, Event, ModelSpec};
+use sim::{Arrivals, BatchEntry, End, Load, ModelEntry, PolicyEntry, Scenario, Simulation, Tally};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use vocab::{ModelId, Rng, RunId, Span, Time};
+use vocab::{ModelId, RequestId, Rng, RunId, Span, Time};
 
 const LIMIT: f64 = 0.10;
 
@@ -24,42 +28,86 @@ const WARM_UP: u64 = 16;
 /// Class of the first and second network's requests.
 const CLASSES: [u32; 2] = [1, 2];
 
+/// Simulations of each calibration, pooled: the simulator's own chance shall not show.
+const SEEDS: u64 = 16;
+
+/// Runs in a row that draw factors measured in a row: what slows one run down is often still there for the next.
+const BLOCK: u32 = 4;
+
+/// Runs that calibrate a bucket, at least; a bucket with fewer takes the factors of all of its model's runs.
+const RUNS_MIN: usize = 20;
+
 pub(super) fn run(folder: &Path, settings: &Settings, bars: &mut Bars) -> anyhow::Result<()> {
     let choice = Choice::named("windows").expect("windows is a policy");
     let networks = [settings.high_model.as_str(), settings.low_model.as_str()];
     let records = live(settings, &networks, &choice)?;
     let specs = specs(&records);
-    let scenario = scenario(&records, &specs);
-    let live = latencies(
-        records.iter().map(|r| (r.now, r.events.as_slice(), r.decisions.as_slice())),
-        &specs,
-        WARM_UP,
-    );
+    let runs = measured(&records, &specs);
+    let turns = records.iter().map(|r| (r.now, r.events.as_slice(), r.decisions.as_slice()));
+    let live = latencies(turns, &specs, |request, _| request.0 >= WARM_UP);
+    let mut simulated: BTreeMap<String, Group> = BTreeMap::new();
+    for fold in [false, true] {
+        let (compared, calibrating): (Vec<&Measured>, Vec<&Measured>) =
+            runs.iter().partition(|run| run.odd == fold);
+        let scenario = scenario(&records, &specs, &calibrating);
+        let compared: BTreeSet<Time> = compared.iter().flat_map(|run| run.arrivals.iter().copied()).collect();
+        for seed in 0..SEEDS {
+            let scenario = Scenario { seed, ..scenario.clone() };
+            for (name, group) in simulate(&scenario, &choice, &specs, &compared)? {
+                simulated.entry(name).or_default().join(group);
+            }
+        }
+        if !fold {
+            std::fs::write(folder.join("fidelity.toml"), toml::to_string(&scenario)?)?;
+        }
+    }
+    let calibrated = runs.iter().filter(|run| !run.odd).count();
+    bars.note(&format!(
+        "fidelity: {calibrated} runs calibrate for the requests of {} others, and the other way round; {SEEDS} seeds each",
+        runs.len() - calibrated
+    ));
+    report(folder, bars, &live, &simulated)
+}
+
+/// Simulates and gives the latencies of requests that arrived at one of the `compared` times.
+fn simulate(
+    scenario: &Scenario,
+    choice: &Choice,
+    specs: &[ModelSpec],
+    compared: &BTreeSet<Time>,
+) -> anyhow::Result<BTreeMap<String, Group>> {
     let mut turns = Vec::new();
-    Simulation::new(&scenario, &choice).run(|now, events, decisions| {
+    Simulation::new(scenario, choice).run(|now, events, decisions| {
         turns.push((now, events.to_vec(), decisions.to_vec()));
         Ok(())
     })?;
-    let simulated = latencies(turns.iter().map(|(now, e, d)| (*now, e.as_slice(), d.as_slice())), &specs, 0);
+    let turns = turns.iter().map(|(now, events, decisions)| (*now, events.as_slice(), decisions.as_slice()));
+    Ok(latencies(turns, specs, |_, arrival| compared.contains(&arrival)))
+}
+
+/// Bars, table and picture.
+fn report(
+    folder: &Path,
+    bars: &mut Bars,
+    live: &BTreeMap<String, Group>,
+    simulated: &BTreeMap<String, Group>,
+) -> anyhow::Result<()> {
     let mut rows = Vec::new();
-    for (name, live) in &live {
+    let mut curves = Vec::new();
+    for (name, live) in live {
         let Some(sim) = simulated.get(name) else { continue };
         compare(bars, name, live, sim);
         for (driver, group) in [("live", live), ("simulated", sim)] {
-            rows.extend(group.spans.iter().map(|span| format!("{driver},{name},{}", span.ns())));
+            let per_mille: Vec<Span> = (1..=1_000).map(|at| quantile(&group.spans, at)).collect();
+            let line = |(at, span): (usize, &Span)| format!("{driver},{name},{at},{}", span.ns());
+            rows.extend((1..).zip(&per_mille).map(line));
+            curves.push((
+                format!("{name}, {driver}"),
+                per_mille.iter().map(|span| span.as_ms_f64()).collect::<Vec<f64>>(),
+            ));
         }
     }
-    host::csv(&folder.join("fidelity.csv"), "driver,model,latency_ns", rows.into_iter())?;
-    let curve = |driver: &str, groups: &BTreeMap<String, Group>| {
-        groups
-            .iter()
-            .map(|(name, group)| {
-                let values = group.spans.iter().map(|span| span.as_ms_f64()).collect();
-                (format!("{name}, {driver}"), values)
-            })
-            .collect::<Vec<(String, Vec<f64>)>>()
-    };
-    let curves = [curve("live", &live), curve("simulated", &simulated)].concat();
+    host::csv(&folder.join("fidelity.csv"), "driver,model,per_mille,latency_ns", rows.into_iter())?;
     plot::distributions(&folder.join("fidelity.svg"), "the same arrivals, live and simulated", &curves)
 }
 
@@ -114,32 +162,9 @@ fn specs(records: &[Record<Event, Decision>]) -> Vec<ModelSpec> {
     records.iter().flat_map(|record| &record.events).filter_map(spec).collect()
 }
 
-/// The scenario with the live run's arrivals, its measured costs and spread, and the time it took to get on and off the
-/// device.
-fn scenario(records: &[Record<Event, Decision>], specs: &[ModelSpec]) -> Scenario {
-    let measured = measured(records, specs);
-    let batch = |spec: &ModelSpec, cost: &sched::node::BucketCost| {
-        let runs = measured.get(&(spec.id, cost.rows));
-        let segment = |(place, prior): (usize, &Span)| {
-            let samples: Option<Vec<Span>> = runs.map(|runs| runs.iter().map(|run| run[place]).collect());
-            samples.map_or(*prior, |samples| mean(&samples)).ns().div_ceil(1_000)
-        };
-        sim::BatchEntry {
-            rows: cost.rows,
-            segments_us: cost.segments.iter().enumerate().map(segment).collect(),
-            factors: Vec::new(),
-        }
-    };
-    let model = |spec: &ModelSpec| sim::ModelEntry {
-        name: spec.name.clone(),
-        profile: None,
-        batches: spec.costs.iter().map(|cost| batch(spec, cost)).collect(),
-        batch_max: Some(spec.batch_max),
-        queue_delay_us: 0,
-        queue_max: 0,
-        weight_bytes: Vec::new(),
-        groups: None,
-    };
+/// The scenario with the live run's arrivals, the costs and the spread of the `calibrating` runs, and the time it took to
+/// get on and off the device.
+fn scenario(records: &[Record<Event, Decision>], specs: &[ModelSpec], calibrating: &[&Measured]) -> Scenario {
     let mut times: BTreeMap<(String, u32), Vec<u64>> = BTreeMap::new();
     for event in records.iter().flat_map(|record| &record.events) {
         if let Event::RequestArrived { request } = event
@@ -158,51 +183,126 @@ fn scenario(records: &[Record<Event, Decision>], specs: &[ModelSpec]) -> Scenari
         start_ms: 0,
         end_ms: None,
     };
+    let ids: BTreeSet<RunId> = calibrating.iter().map(|run| run.id).collect();
     Scenario {
-        policy: None,
+        policy: Some(PolicyEntry::Name("windows".into())),
         seed: 0,
         duration_ms: 86_400_000,
         partitions: 1,
-        launch_us: overhead(records).ns() / 2_000,
-        noise: spread(&measured),
-        factor_block: 1,
+        launch_us: overhead(records, &ids).ns() / 2_000,
+        noise: 0.0,
+        factor_block: BLOCK,
         device: None,
-        models: specs.iter().map(model).collect(),
+        models: specs.iter().map(|spec| model(spec, calibrating)).collect(),
         loads: times.into_iter().map(load).collect(),
     }
 }
 
-/// Segment times of every whole run, by model and batch bucket.
-type Measured = BTreeMap<(ModelId, u32), Vec<Vec<Span>>>;
+/// A model with the mean of each segment and the factors of whole runs, by bucket.
+fn model(spec: &ModelSpec, calibrating: &[&Measured]) -> ModelEntry {
+    let own: Vec<&Measured> = calibrating.iter().filter(|run| run.model == spec.id).copied().collect();
+    let of = |rows: u32| own.iter().filter(|run| run.rows == rows).copied().collect::<Vec<&Measured>>();
+    // A bucket that no run calibrates is as far off the profile as those that some do.
+    let (mut measured, mut believed) = (Span::ZERO, Span::ZERO);
+    for cost in &spec.costs {
+        let runs = of(cost.rows);
+        measured += runs.iter().map(|run| run.total()).sum();
+        believed += cost.total() * runs.len() as u64;
+    }
+    let pooled: Vec<f64> = spec.costs.iter().flat_map(|cost| factors(&of(cost.rows))).collect();
+    let batch = |cost: &BucketCost| {
+        let runs = of(cost.rows);
+        let segment = |(place, prior): (usize, &Span)| {
+            let spans: Vec<Span> = runs.iter().map(|run| run.segments[place]).collect();
+            let span = match (spans.is_empty(), believed) {
+                (false, _) => mean(&spans),
+                (true, Span::ZERO) => *prior,
+                (true, _) => prior.scale(measured.ns(), believed.ns()),
+            };
+            span.ns().div_ceil(1_000)
+        };
+        BatchEntry {
+            rows: cost.rows,
+            segments_us: cost.segments.iter().enumerate().map(segment).collect(),
+            factors: if runs.len() < RUNS_MIN { pooled.clone() } else { factors(&runs) },
+        }
+    };
+    ModelEntry {
+        name: spec.name.clone(),
+        profile: None,
+        batches: spec.costs.iter().map(batch).collect(),
+        batch_max: Some(spec.batch_max),
+        queue_delay_us: 0,
+        queue_max: 0,
+        weight_bytes: Vec::new(),
+        groups: None,
+    }
+}
 
-fn measured(records: &[Record<Event, Decision>], specs: &[ModelSpec]) -> Measured {
-    let mut runs: BTreeMap<RunId, (ModelId, u32, Vec<Span>)> = BTreeMap::new();
-    let mut measured = Measured::new();
+/// What these runs of one bucket took, divided by their mean, in their order.
+fn factors(runs: &[&Measured]) -> Vec<f64> {
+    let totals: Vec<Span> = runs.iter().map(|run| run.total()).collect();
+    let middle = mean(&totals).as_secs_f64();
+    totals.iter().map(|total| total.as_secs_f64() / middle).collect()
+}
+
+/// A whole run as it was measured.
+struct Measured {
+    id: RunId,
+    model: ModelId,
+    /// Rows of its batch bucket.
+    rows: u32,
+    segments: Vec<Span>,
+    /// When its requests arrived.
+    arrivals: Vec<Time>,
+    /// Whether it is the second, fourth … of its bucket.
+    odd: bool,
+}
+
+impl Measured {
+    fn total(&self) -> Span {
+        self.segments.iter().copied().sum()
+    }
+}
+
+/// Every run that finished, in the order of finishing; those of the warm-up do not count.
+fn measured(records: &[Record<Event, Decision>], specs: &[ModelSpec]) -> Vec<Measured> {
+    let mut arrivals: BTreeMap<RequestId, Time> = BTreeMap::new();
+    let mut under_way: BTreeMap<RunId, Measured> = BTreeMap::new();
+    let mut counts: BTreeMap<(ModelId, u32), u64> = BTreeMap::new();
+    let mut measured = Vec::new();
     for record in records {
         for event in &record.events {
             match event {
+                Event::RequestArrived { request } => drop(arrivals.insert(request.id, request.arrival)),
                 Event::RunParked { run, segments, .. } => {
-                    if let Some((_, _, times)) = runs.get_mut(run) {
-                        times.extend(segments);
+                    if let Some(run) = under_way.get_mut(run) {
+                        run.segments.extend(segments);
                     }
                 }
                 Event::RunFinished { run, segments } => {
-                    if let Some((model, rows, mut times)) = runs.remove(run) {
-                        times.extend(segments);
-                        measured.entry((model, rows)).or_default().push(times);
-                    }
+                    let Some(mut run) = under_way.remove(run) else { continue };
+                    run.segments.extend(segments);
+                    let count = counts.entry((run.model, run.rows)).or_default();
+                    run.odd = *count % 2 == 1;
+                    *count += 1;
+                    measured.push(run);
                 }
                 _ => {}
             }
         }
         for decision in &record.decisions {
             if let Act::Start { run, model, requests, .. } = &decision.act
+                && requests.iter().all(|request| request.0 >= WARM_UP)
                 && let Some(spec) = specs.iter().find(|spec| spec.id == *model)
             {
                 // Every request here brings one row.
                 let rows = u32::try_from(requests.len()).unwrap_or(u32::MAX);
                 let bucket = spec.costs.iter().find(|cost| cost.rows >= rows).or(spec.costs.last());
-                runs.insert(*run, (*model, bucket.map_or(rows, |cost| cost.rows), Vec::new()));
+                let rows = bucket.map_or(rows, |cost| cost.rows);
+                let arrivals = requests.iter().filter_map(|request| arrivals.get(request).copied()).collect();
+                let (id, model, segments) = (*run, *model, Vec::new());
+                under_way.insert(id, Measured { id, model, rows, segments, arrivals, odd: false });
             }
         }
     }
@@ -213,19 +313,8 @@ fn mean(spans: &[Span]) -> Span {
     spans.iter().copied().sum::<Span>().scale(1, spans.len().max(1) as u64)
 }
 
-/// Relative spread of whole runs around the mean of their bucket.
-fn spread(measured: &Measured) -> f64 {
-    let mut squares = Vec::new();
-    for runs in measured.values().filter(|runs| runs.len() > 2) {
-        let totals: Vec<Span> = runs.iter().map(|run| run.iter().copied().sum()).collect();
-        let middle = mean(&totals).as_secs_f64();
-        squares.extend(totals.iter().map(|total| (total.as_secs_f64() / middle - 1.0).powi(2)));
-    }
-    (squares.iter().sum::<f64>() / squares.len().max(1) as f64).sqrt().min(1.0)
-}
-
-/// Median time of a run from its decision to its end that is not spent in segments; runs that were parked do not count.
-fn overhead(records: &[Record<Event, Decision>]) -> Span {
+/// Median time of the runs `ids` from decision to end that is not spent in segments; parked ones do not count.
+fn overhead(records: &[Record<Event, Decision>], ids: &BTreeSet<RunId>) -> Span {
     let mut decided: BTreeMap<RunId, Time> = BTreeMap::new();
     let mut spans = Vec::new();
     for record in records {
@@ -233,7 +322,7 @@ fn overhead(records: &[Record<Event, Decision>]) -> Span {
             match event {
                 Event::RunParked { run, .. } => drop(decided.remove(run)),
                 Event::RunFinished { run, segments } => {
-                    if let Some(at) = decided.remove(run) {
+                    if let Some(at) = decided.remove(run).filter(|_| ids.contains(run)) {
                         spans.push(record.now.since(at) - segments.iter().copied().sum());
                     }
                 }
@@ -260,27 +349,33 @@ struct Group {
 }
 
 impl Group {
-    /// Answers a second, from the first arrival to the last end.
-    fn throughput(&self) -> f64 {
+    /// Adds what another simulation of the same arrivals, or of a part of them, gave.
+    fn join(&mut self, other: Self) {
+        self.spans.extend(other.spans);
+        self.first = self.first.into_iter().chain(other.first).min();
+        self.last = self.last.max(other.last);
+    }
+
+    /// Answers a second, from the first arrival to the last end, when the group holds the same arrivals `times` over.
+    fn throughput(&self, times: u64) -> f64 {
         let length = self.last.since(self.first.unwrap_or(self.last));
-        self.spans.len() as f64 / length.as_secs_f64().max(1e-9)
+        self.spans.len() as f64 / times as f64 / length.as_secs_f64().max(1e-9)
     }
 }
 
-/// Latencies by network of requests numbered `from` and later.
+/// Latencies by network of the requests that `wanted` says, by number and arrival.
 fn latencies<'a>(
     turns: impl Iterator<Item = TurnRef<'a>>,
     specs: &[ModelSpec],
-    from: u64,
+    wanted: impl Fn(RequestId, Time) -> bool,
 ) -> BTreeMap<String, Group> {
     let mut tally = Tally::default();
     let mut groups: BTreeMap<String, Group> = BTreeMap::new();
     for (now, events, decisions) in turns {
         for ended in tally.turn(now, events, decisions) {
             let spec = specs.iter().find(|spec| spec.id == ended.request.model);
-            let Some(spec) = spec.filter(|_| ended.end == End::Done && ended.request.id.0 >= from) else {
-                continue;
-            };
+            let wanted = ended.end == End::Done && wanted(ended.request.id, ended.request.arrival);
+            let Some(spec) = spec.filter(|_| wanted) else { continue };
             let group = groups.entry(spec.name.clone()).or_default();
             group.spans.push(ended.at.since(ended.request.arrival));
             group.first = group.first.into_iter().chain([ended.request.arrival]).min();
@@ -297,15 +392,15 @@ fn compare(bars: &mut Bars, name: &str, live: &Group, sim: &Group) {
     let p99 = off(at(live, 990), at(sim, 990));
     bars.at_most(&format!("simulated p50 of {name} off live by"), p50, LIMIT, "");
     bars.at_most(&format!("simulated p99 of {name} off live by"), p99, LIMIT, "");
-    let throughput = off(live.throughput(), sim.throughput());
+    let throughput = off(live.throughput(1), sim.throughput(SEEDS));
     bars.at_most(&format!("simulated throughput of {name} off live by"), throughput, LIMIT, "");
-    for (driver, group) in [("live", live), ("simulated", sim)] {
+    for (driver, group, times) in [("live", live, 1), ("simulated", sim, SEEDS)] {
         let count = group.spans.len();
         bars.note(&format!(
             "{name} {driver}: {count} requests, {}, p99 {:.2} ms, {:.3}/s",
             spread_ms(&group.spans),
             at(group, 990) * 1e3,
-            group.throughput()
+            group.throughput(times)
         ));
     }
 }
