@@ -1,6 +1,6 @@
 //! Why a request waited, was refused, or was stopped for others: its story, read out of the journal's turns.
 
-use super::{Act, Decision, Event, NodeWorld, Run};
+use super::{Act, Decision, Event, Moving, NodeWorld, Run};
 use crate::World;
 use crate::journal::Record;
 use std::fmt::Write;
@@ -166,7 +166,7 @@ impl Story {
             return;
         }
         let holder = |(partition, run): (PartitionId, Option<&Run>)| match run {
-            None => format!("{} is idle", name(world, partition)),
+            None => format!("{} {}", name(world, partition), self.idle_for(world, partition)),
             Some(run) => {
                 let model = world.model(run.model).map_or("?", |spec| spec.name.as_str());
                 format!("{} runs {} of {model} ({})", name(world, partition), run.id, run.class)
@@ -176,6 +176,16 @@ impl Story {
         if wait != self.latest_wait {
             self.line(now, &format!("waits: {wait}"));
             self.latest_wait = wait;
+        }
+    }
+
+    /// What an idle partition does for the request's model.
+    fn idle_for(&self, world: &NodeWorld, partition: PartitionId) -> &'static str {
+        let place = self.model.zip(world.memory().device_of(partition));
+        match place.map(|(model, device)| world.memory().residency(device, model).moving) {
+            Some(Moving::Loading { .. }) => "receives its weights",
+            Some(Moving::Evicting) => "gives its weights' memory back first",
+            _ => "is idle",
         }
     }
 

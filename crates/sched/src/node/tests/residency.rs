@@ -288,6 +288,37 @@ fn stories_and_timelines_show_loads_and_evictions() {
 }
 
 #[test]
+fn nobody_waits_for_ever_for_a_load_that_fails() {
+    let failed = || Event::LoadFailed { model: ModelId(0), device: GPU, why: "link down".into() };
+    for policy in Choice::NAMES {
+        let first = alternation(policy, &[(1, vec![request(0, 0, 1, None, at(1))])]);
+        let waited = decisions(&first).lines().count() == 1;
+        let mut turns = vec![(1, vec![request(0, 0, 1, None, at(1))])];
+        if waited {
+            turns.push((5, vec![failed()]));
+        }
+        // A run of it has begun now in any case, and fails with its weights.
+        turns.push((9, vec![Event::RunFailed { run: RunId(0), why: "no weights".into() }, failed()]));
+        let journal = alternation(policy, &turns);
+        let last = records(&journal).pop().unwrap();
+        assert!(last.decisions.is_empty(), "{policy}: {:?}", last.decisions);
+        let story = explain(records(&journal), RequestId(0)).unwrap();
+        assert!(story.contains("run0 failed: no weights"), "{policy}: {story}");
+        if policy == "fifo" {
+            expect![[r#"
+                +0 ns         arrived for model0: class 1, 1 row(s), no deadline
+                +0 ns         300.0 MiB of its weights sent to gpu: r0 is about to run
+                +0 ns         waits: gpu0 receives its weights
+                +4.00 ms      its weights did not reach gpu: link down
+                +4.00 ms      300.0 MiB of its weights sent to gpu: r0 is about to run
+                +4.00 ms      chosen for run0 on gpu0 with 0 other(s): it had waited longest
+                +8.00 ms      run0 failed: no weights
+            "#]].assert_eq(&story);
+        }
+    }
+}
+
+#[test]
 fn a_higher_class_is_loaded_while_the_lower_one_stops() {
     // Model 2 fits beside model 0.
     let choice = Choice::named("pipeswitch").unwrap();
