@@ -234,10 +234,10 @@ fn group_within(layers: &[LayerCost], link: Link, launch_gap: Span, cells_max: u
     // Layers before the first weights compute with the first group, or at once as a group of their own.
     let joined = chain.search(Span::ZERO, chain.head.1, cells_max);
     let own = (chain.head.0 > 0).then(|| chain.search(launch_gap + chain.head.1, Span::ZERO, cells_max));
+    let proved = joined.proved && own.as_ref().is_none_or(|own| own.proved);
     let own = own.filter(|own| own.finish < joined.finish);
     let mut ends = Vec::new();
     ends.extend(own.as_ref().map(|_| chain.head.0));
-    let proved = joined.proved && own.as_ref().is_none_or(|own| own.proved);
     ends.extend(own.unwrap_or(joined).ends.iter().map(|unit| chain.units[*unit - 1].end));
     chain.judged(layers, ends, proved)
 }

@@ -35,7 +35,7 @@ fn brute_force(layers: &[LayerCost], link: Link, gap: Span) -> Span {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #![proptest_config(ProptestConfig::with_cases(20_000))]
 
     #[test]
     fn no_grouping_beats_the_one_found(
@@ -113,6 +113,17 @@ fn what_carries_nothing_costs_no_transfer() {
     // The layers before the first weights compute while those travel: 10 + 20 µs.
     let late = group(&[layer(0, 25), layer(2_000, 4)], link, gap);
     assert_eq!((late.ends, late.finish, late.optimal), (vec![1, 2], Span::from_us(35), true));
+}
+
+#[test]
+fn a_search_cut_short_proves_nothing_about_the_way_it_did_not_take() {
+    // The layers before the first weights do best on their own, but only with more groups than the table allows.
+    let layers = [layer(0, 23), layer(1, 45), layer(863, 25), layer(360, 0)];
+    let (link, gap) = (link(24, 23.0683571448302), Span::from_us(5));
+    let cut = group_within(&layers, link, gap, 2 * (layers.len() + 1));
+    let best = group(&layers, link, gap);
+    assert!(best.optimal && best.finish < cut.finish, "{best:?}, {cut:?}");
+    assert!(!cut.optimal, "{cut:?}");
 }
 
 #[test]
