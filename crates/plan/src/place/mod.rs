@@ -8,6 +8,7 @@
 //! Parts are contiguous: no path of forward operators leaves a part and returns. The search over ideals is exact; when
 //! it would pass its limits, the best of several linear orders is the answer, and the report says that it is unproved.
 
+mod bottleneck;
 mod components;
 mod devices;
 mod islands;
@@ -237,11 +238,16 @@ fn contiguous(
     if !whole.complete
         && let Some(lattice) = Lattice::of_ideals(problem, devices, budget.limits())
     {
-        let outcome = Search::new(problem, &lattice, devices, communication, upper, floor).run(budget);
         work.ideals = lattice.len();
-        work.alive = outcome.alive;
-        whole.complete = outcome.complete;
-        whole.split = outcome.split.or(whole.split);
+        let mut search = Search::new(problem, &lattice, devices, communication, upper, floor);
+        whole.complete =
+            whole.split.is_some() && bottleneck::found(&mut search, &problem.slowest(devices), budget);
+        if !whole.complete {
+            let outcome = search.run(budget);
+            work.alive = outcome.alive;
+            whole.complete = outcome.complete;
+            whole.split = outcome.split.or(whole.split);
+        }
     }
     whole
 }

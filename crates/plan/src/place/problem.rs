@@ -168,6 +168,14 @@ impl Problem {
         self.units.iter().map(|unit| unit.least_ms(devices, true)).fold(0.0, f64::max)
     }
 
+    /// Units by the time that they take on the device that suits them best, the longest first.
+    pub(super) fn slowest(&self, devices: &Devices) -> Vec<usize> {
+        let mut units: Vec<(f64, usize)> =
+            self.units.iter().enumerate().map(|(at, unit)| (unit.least_ms(devices, true), at)).collect();
+        units.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        units.into_iter().map(|(_, at)| at).collect()
+    }
+
     /// A value that no placement is below: its heaviest unit, and all work spread evenly.
     pub(super) fn lower_bound(&self, devices: &Devices) -> f64 {
         let total: f64 = self.units.iter().map(|unit| unit.least_ms(devices, false)).sum();

@@ -12,6 +12,7 @@ use super::devices::PartCost;
 use super::lattice::Lattice;
 use super::problem::{Problem, share};
 use super::{Communication, Devices, Limits};
+use crate::operators::Kind;
 
 /// Bytes of one state: its value and its link.
 pub(super) const STATE_BYTES: usize = 16;
@@ -94,18 +95,64 @@ struct Link {
 }
 
 /// One set that is being grown: everything about it but which units it holds.
-struct Frame {
-    ideal: usize,
+pub(super) struct Frame {
+    pub ideal: usize,
     /// The step to try next.
-    next: usize,
+    pub next: usize,
     /// Rank below which nothing may be added.
-    rank: Option<u32>,
-    unit: usize,
+    pub rank: Option<u32>,
+    pub unit: usize,
     accelerator_ms: f64,
     cpu_ms: f64,
+    /// Accelerator time of those that have one.
+    work_ms: f64,
     resident_bytes: u64,
-    transfer_ms: f64,
+    pub transfer_ms: f64,
     exchanged_bytes: f64,
+}
+
+impl Frame {
+    pub(super) const fn empty(ideal: usize) -> Self {
+        Self {
+            ideal,
+            next: 0,
+            rank: None,
+            unit: 0,
+            accelerator_ms: 0.0,
+            cpu_ms: 0.0,
+            work_ms: 0.0,
+            resident_bytes: 0,
+            transfer_ms: 0.0,
+            exchanged_bytes: 0.0,
+        }
+    }
+
+    /// The set with one unit more, but for what it transfers.
+    pub(super) fn with(&self, unit: usize, ideal: usize, rank: Option<u32>, problem: &Problem) -> Self {
+        let costs = &problem.units[unit];
+        Self {
+            ideal,
+            next: 0,
+            rank,
+            unit,
+            accelerator_ms: self.accelerator_ms + costs.accelerator_ms,
+            cpu_ms: self.cpu_ms + costs.cpu_ms,
+            work_ms: self.work_ms + costs.work_ms(),
+            resident_bytes: self.resident_bytes.saturating_add(costs.resident_bytes),
+            transfer_ms: self.transfer_ms,
+            exchanged_bytes: self.exchanged_bytes + costs.exchanged_bytes,
+        }
+    }
+}
+
+/// A net that a unit touches.
+#[derive(Clone, Copy)]
+struct Touch {
+    net: u32,
+    /// The net's source; the unit itself where that is it.
+    source: u32,
+    consumers: u32,
+    transfer_ms: f64,
 }
 
 /// A group of devices in the search. A state counts the devices used of every group, as digits of a number.
@@ -116,8 +163,59 @@ struct Digit {
     replicas_max: usize,
     /// Greatest accelerator work that one device does in a unit of time.
     rate: f64,
-    /// States of the ideal at hand that can be extended by this group.
+    /// States of the ideal at hand that can be extended by this group, and where those begin that use as many of every
+    /// other group; among these, more devices mean a lower value.
     open: Vec<(usize, f64)>,
+    runs: Vec<usize>,
+    accelerates: bool,
+    /// Time and transfers are multiplied by these.
+    per_speed: f64,
+    per_link: f64,
+    memory_bytes: u64,
+    /// A set whose time is not below this is of no use here; 0 when no state is open.
+    cutoff_ms: f64,
+    /// Accelerator work that a set must hold, so that the devices left can do the rest.
+    least_ms: f64,
+}
+
+impl Digit {
+    /// Whether the set, and so perhaps a greater one, could run on a device of the group.
+    fn bears(&self, frame: &Frame) -> bool {
+        let time = if self.accelerates { frame.accelerator_ms } else { frame.cpu_ms };
+        time < self.cutoff_ms && frame.resident_bytes <= self.memory_bytes
+    }
+
+    /// Brings open states that differ in this group alone together, fewest devices first.
+    fn sort(&mut self) {
+        let (stride, count) = (self.stride, self.count);
+        let others = |state: usize| state - state / stride % (count + 1) * stride;
+        if stride > 1 {
+            self.open.sort_by_key(|&(state, _)| (others(state), state));
+        }
+        for at in 0..self.open.len() {
+            if at == 0 || others(self.open[at].0) != others(self.open[at - 1].0) {
+                self.runs.push(at);
+            }
+        }
+        self.runs.push(self.open.len());
+    }
+}
+
+/// The nets that each unit touches, unit by unit.
+fn touches(problem: &Problem) -> (Vec<usize>, Vec<Touch>) {
+    let mut touched = vec![0];
+    let mut touches = Vec::new();
+    let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    for unit in 0..problem.units.len() {
+        let own = problem.sourced[unit].iter().map(|&net| (net, unit));
+        for (net, source) in own.chain(problem.consumed[unit].iter().copied()) {
+            let content = &problem.nets[net];
+            let (consumers, transfer_ms) = (count(content.consumers), content.transfer_ms);
+            touches.push(Touch { net: count(net), source: count(source), consumers, transfer_ms });
+        }
+        touched.push(touches.len());
+    }
+    (touched, touches)
 }
 
 /// Counts of used devices that the search tells apart; `None` when they are too many to number.
@@ -140,8 +238,11 @@ pub(super) struct Search<'a> {
     links: Vec<Link>,
     /// Accelerator time of what is not in an ideal.
     remaining_ms: Vec<f64>,
+    /// Nets that each unit touches: where a unit's begin, and one more.
+    touched: Vec<usize>,
+    touches: Vec<Touch>,
     /// Units of a net's consumers that are in the set.
-    inside: Vec<usize>,
+    inside: Vec<u32>,
     member: Vec<bool>,
 }
 
@@ -170,14 +271,31 @@ impl<'a> Search<'a> {
         let mut digits = Vec::with_capacity(devices.groups.len());
         for (number, (group, rate)) in devices.groups.iter().zip(problem.rates(devices)).enumerate() {
             let (count, replicas_max) = (group.count, devices.replicas_max(number));
-            digits.push(Digit { stride, count, replicas_max, rate, open: Vec::new() });
+            let accelerates = group.kind == Kind::Accelerator;
+            digits.push(Digit {
+                stride,
+                count,
+                replicas_max,
+                rate,
+                open: Vec::new(),
+                runs: Vec::new(),
+                accelerates,
+                per_speed: 1.0 / group.speed,
+                per_link: if accelerates { 1.0 / group.link } else { 0.0 },
+                memory_bytes: group.memory_bytes.unwrap_or(u64::MAX),
+                cutoff_ms: 0.0,
+                least_ms: 0.0,
+            });
             stride *= group.count + 1;
         }
         let none = Link { before: 0, group: 0, replicas: 1 };
+        let (touched, touches) = touches(problem);
         Self {
             values,
             links: vec![none; states * lattice.len()],
             remaining_ms,
+            touched,
+            touches,
             inside: vec![0; problem.nets.len()],
             member: vec![false; problem.units.len()],
             states,
@@ -210,6 +328,37 @@ impl<'a> Search<'a> {
         Outcome { split: self.split(), complete, alive }
     }
 
+    pub(super) fn problem(&self) -> &'a Problem {
+        self.problem
+    }
+
+    pub(super) fn lattice(&self) -> &'a Lattice {
+        self.lattice
+    }
+
+    /// Lets sets run on every device there is.
+    pub(super) fn open_all(&mut self) {
+        for digit in &mut self.digits {
+            let most = self.upper * digit.replicas_max as f64 / digit.per_speed;
+            digit.cutoff_ms = if digit.count == 0 { 0.0 } else { most };
+        }
+    }
+
+    /// Whether the set, and so perhaps a greater one, could run on some device.
+    pub(super) fn bears(&self, frame: &Frame) -> bool {
+        self.digits.iter().any(|digit| digit.bears(frame))
+    }
+
+    /// Whether the set is below the upper bound on some device.
+    pub(super) fn below(&self, frame: &Frame) -> bool {
+        (0..self.digits.len()).any(|group| {
+            let digit = &self.digits[group];
+            let replicas = 1..=digit.replicas_max;
+            digit.bears(frame)
+                && replicas.into_iter().any(|replicas| self.load(group, frame, replicas) < self.upper)
+        })
+    }
+
     fn used(&self, state: usize, group: usize) -> usize {
         let digit = &self.digits[group];
         state / digit.stride % (digit.count + 1)
@@ -220,6 +369,8 @@ impl<'a> Search<'a> {
         let row = ideal * self.states;
         for digit in &mut self.digits {
             digit.open.clear();
+            digit.runs.clear();
+            digit.least_ms = f64::INFINITY;
         }
         for state in 0..self.states {
             let mut inherited = false;
@@ -235,42 +386,46 @@ impl<'a> Search<'a> {
                 }
             }
             let value = self.values[row + state];
-            if inherited || value >= self.upper || !self.reachable(ideal, state) {
+            if inherited || value >= self.upper {
+                continue;
+            }
+            let left_ms = self.left(state);
+            // Not a number when an infinite worth meets a zero bound: then nothing is excluded.
+            if self.remaining_ms[ideal] > left_ms {
                 continue;
             }
             for group in 0..self.digits.len() {
                 if self.used(state, group) < self.digits[group].count {
-                    self.digits[group].open.push((state, value));
+                    let digit = &mut self.digits[group];
+                    digit.open.push((state, value));
+                    let others_ms = left_ms - digit.rate * self.upper;
+                    let least_ms = self.remaining_ms[ideal] - others_ms;
+                    let least_ms = if least_ms.is_nan() { 0.0 } else { least_ms };
+                    digit.least_ms = digit.least_ms.min(least_ms);
                 }
             }
+        }
+        for digit in &mut self.digits {
+            digit.sort();
+            let none = digit.open.is_empty();
+            let most = self.upper * digit.replicas_max as f64 / digit.per_speed;
+            digit.cutoff_ms = if none { 0.0 } else { most };
         }
         self.digits.iter().any(|digit| !digit.open.is_empty())
     }
 
-    /// Whether what remains could be done below the upper bound by the devices that a state leaves.
-    fn reachable(&self, ideal: usize, state: usize) -> bool {
+    /// Accelerator work that the devices which a state leaves can do below the upper bound.
+    fn left(&self, state: usize) -> f64 {
         let mut most = 0.0;
         for (group, digit) in self.digits.iter().enumerate() {
             most += share(digit.rate * self.upper, digit.count - self.used(state, group));
         }
-        // Not a number when an infinite worth meets a zero bound: then nothing is excluded.
-        let excluded = self.remaining_ms[ideal] > most * (1.0 + 1e-9) + 1e-9;
-        !excluded
+        most * (1.0 + 1e-9) + 1e-9
     }
 
     /// Extends `ideal` by every set; whether the budget lasted.
     fn grow(&mut self, ideal: usize, budget: &mut Budget<'_>) -> bool {
-        let mut path = vec![Frame {
-            ideal,
-            next: 0,
-            rank: None,
-            unit: 0,
-            accelerator_ms: 0.0,
-            cpu_ms: 0.0,
-            resident_bytes: 0,
-            transfer_ms: 0.0,
-            exchanged_bytes: 0.0,
-        }];
+        let mut path = vec![Frame::empty(ideal)];
         let lattice = self.lattice;
         while let Some(top) = path.last_mut() {
             let Some(&(unit, next)) = lattice.steps(top.ideal).get(top.next) else {
@@ -283,23 +438,9 @@ impl<'a> Search<'a> {
             };
             top.next += 1;
             let unit = unit as usize;
-            let rank = Some(lattice.rank(unit));
-            if rank <= top.rank {
-                continue;
-            }
-            let costs = &self.problem.units[unit];
-            let mut frame = Frame {
-                ideal: next as usize,
-                next: 0,
-                rank,
-                unit,
-                accelerator_ms: top.accelerator_ms + costs.accelerator_ms,
-                cpu_ms: top.cpu_ms + costs.cpu_ms,
-                resident_bytes: top.resident_bytes.saturating_add(costs.resident_bytes),
-                transfer_ms: top.transfer_ms,
-                exchanged_bytes: top.exchanged_bytes + costs.exchanged_bytes,
-            };
-            if !(0..self.digits.len()).any(|group| self.bearable(group, &frame)) {
+            let rank = lattice.rank(unit);
+            let mut frame = top.with(unit, next as usize, Some(rank), self.problem);
+            if !self.bears(&frame) {
                 continue;
             }
             if !budget.spend() {
@@ -307,63 +448,55 @@ impl<'a> Search<'a> {
             }
             frame.transfer_ms += self.enter(unit);
             for group in 0..self.digits.len() {
-                if self.bearable(group, &frame) {
+                if self.digits[group].bears(&frame) && frame.work_ms >= self.digits[group].least_ms {
                     self.relax(ideal, &frame, group);
                 }
             }
+            // Each set is met once, its units in ascending rank.
+            let later = lattice.steps(frame.ideal).iter();
+            frame.next = later.take_while(|step| lattice.rank(step.0 as usize) <= rank).count();
             path.push(frame);
         }
         true
     }
 
-    /// Whether the set, and so perhaps a greater one, could run on a device of `group`.
-    fn bearable(&self, group: usize, frame: &Frame) -> bool {
-        let digit = &self.digits[group];
-        let devices = &self.devices.groups[group];
-        !digit.open.is_empty()
-            && devices.time(frame.accelerator_ms, frame.cpu_ms) < self.upper * digit.replicas_max as f64
-            && devices.fits(frame.resident_bytes)
-    }
-
     /// Adds a unit to the set; what its transfers grow by.
-    fn enter(&mut self, unit: usize) -> f64 {
-        let problem = self.problem;
+    pub(super) fn enter(&mut self, unit: usize) -> f64 {
         let mut more = 0.0;
-        for &net in &problem.sourced[unit] {
-            let before = self.inside[net] > 0;
-            let after = self.inside[net] < problem.nets[net].consumers;
-            match (before, after) {
-                (false, true) => more += problem.nets[net].transfer_ms,
-                (true, false) => more -= problem.nets[net].transfer_ms,
-                _ => {}
-            }
-        }
-        for &(net, source) in &problem.consumed[unit] {
-            self.inside[net] += 1;
-            if self.member[source] {
-                if self.inside[net] == problem.nets[net].consumers {
-                    more -= problem.nets[net].transfer_ms;
+        for touch in &self.touches[self.touched[unit]..self.touched[unit + 1]] {
+            let inside = &mut self.inside[touch.net as usize];
+            if touch.source as usize == unit {
+                match (*inside > 0, *inside < touch.consumers) {
+                    (false, true) => more += touch.transfer_ms,
+                    (true, false) => more -= touch.transfer_ms,
+                    _ => {}
                 }
-            } else if self.inside[net] == 1 {
-                more += problem.nets[net].transfer_ms;
+                continue;
+            }
+            *inside += 1;
+            if self.member[touch.source as usize] {
+                if *inside == touch.consumers {
+                    more -= touch.transfer_ms;
+                }
+            } else if *inside == 1 {
+                more += touch.transfer_ms;
             }
         }
         self.member[unit] = true;
         more
     }
 
-    fn leave(&mut self, unit: usize) {
-        for &(net, _) in &self.problem.consumed[unit] {
-            self.inside[net] -= 1;
+    pub(super) fn leave(&mut self, unit: usize) {
+        for touch in &self.touches[self.touched[unit]..self.touched[unit + 1]] {
+            if touch.source as usize != unit {
+                self.inside[touch.net as usize] -= 1;
+            }
         }
         self.member[unit] = false;
     }
 
-    /// Puts the set on devices of `group`, replicated as often as there are devices left.
-    fn relax(&mut self, from: usize, frame: &Frame, group: usize) {
-        let row = frame.ideal * self.states;
-        let last = frame.ideal + 1 == self.lattice.len();
-        for replicas in 1..=self.digits[group].replicas_max {
+    fn load(&self, group: usize, frame: &Frame, replicas: usize) -> f64 {
+        if replicas > 1 {
             let cost = PartCost {
                 accelerator_ms: frame.accelerator_ms,
                 cpu_ms: frame.cpu_ms,
@@ -371,23 +504,45 @@ impl<'a> Search<'a> {
                 exchanged_bytes: frame.exchanged_bytes,
                 replicas,
             };
-            let load = self.devices.load(group, self.communication, cost);
+            return self.devices.load(group, self.communication, cost);
+        }
+        let digit = &self.digits[group];
+        let time = if digit.accelerates { frame.accelerator_ms } else { frame.cpu_ms };
+        self.communication.load(time * digit.per_speed, frame.transfer_ms * digit.per_link)
+    }
+
+    /// Puts the set on devices of `group`, replicated as often as there are devices left.
+    fn relax(&mut self, from: usize, frame: &Frame, group: usize) {
+        let row = frame.ideal * self.states;
+        let last = frame.ideal + 1 == self.lattice.len();
+        for replicas in 1..=self.digits[group].replicas_max {
+            let load = self.load(group, frame, replicas);
             if load >= self.upper {
                 continue;
             }
             let link = Link { before: narrow(from), group: short(group), replicas: short(replicas) };
             let digit = &self.digits[group];
             let step = digit.stride * replicas;
-            for &(state, before) in &digit.open {
-                if replicas > 1 && state / digit.stride % (digit.count + 1) + replicas > digit.count {
-                    continue;
-                }
-                let value = before.max(load);
-                if value < self.values[row + state + step] {
-                    self.values[row + state + step] = value;
-                    self.links[row + state + step] = link;
-                    if last {
-                        self.upper = self.upper.min(value);
+            for run in digit.runs.windows(2) {
+                for &(state, before) in &digit.open[run[0]..run[1]] {
+                    if replicas > 1 && state / digit.stride % (digit.count + 1) + replicas > digit.count {
+                        break;
+                    }
+                    let at = row + state + step;
+                    // Nothing further on is lower than the load, and states inherit from those with fewer devices.
+                    if self.values[at] <= load {
+                        break;
+                    }
+                    let value = before.max(load);
+                    if value < self.values[at] {
+                        self.values[at] = value;
+                        self.links[at] = link;
+                        if last {
+                            self.upper = self.upper.min(value);
+                        }
+                    }
+                    if before <= load {
+                        break;
                     }
                 }
             }
