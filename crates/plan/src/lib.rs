@@ -10,6 +10,7 @@ pub mod formats;
 pub mod picture;
 pub mod pipeline;
 pub mod place;
+pub mod replan;
 pub mod schedule;
 pub mod transfer;
 

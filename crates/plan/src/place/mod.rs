@@ -203,6 +203,40 @@ pub fn place(
     Ok((placement, Report { value_ms, lower_ms, proved: search.complete, binding, work }))
 }
 
+/// The best contiguous placement whose parts, one after the other, take operators in the order in which `running` has
+/// them: its boundaries move, its order stays. Milliseconds where the whole search takes seconds; its value is not proved.
+///
+/// # Errors
+///
+/// As [`place()`]; `running` should be contiguous.
+pub fn place_along(
+    graph: &OperatorGraph,
+    devices: &Devices,
+    communication: Communication,
+    limits: Limits<'_>,
+    running: &Placement,
+) -> Result<(Placement, Report), PlaceError> {
+    let problem = Problem::new(graph, devices);
+    let devices = usable(graph, &problem, devices)?;
+    let floor = problem.lower_bound(&devices);
+    let mut budget = Budget::new(limits);
+    // Units within a part are in ascending order, and so edges point onwards.
+    let order: Vec<usize> = problem.split(running).parts.into_iter().flat_map(|part| part.units).collect();
+    if order.len() != problem.units.len() {
+        return Err(PlaceError::NoneFound);
+    }
+    let outcome = ordered(&problem, &order, (&devices, communication), (f64::INFINITY, floor), &mut budget);
+    let split = outcome.split.ok_or(PlaceError::NoneFound)?;
+    let placement = problem.placement(&split);
+    let verdict = judge(graph, &devices, communication, &placement);
+    let work =
+        Work { units: order.len(), nets: problem.nets.len(), pairs: budget.pairs(), ..Work::default() };
+    let binding = binding(&verdict, problem.heaviest_ms(&devices));
+    let value_ms = verdict.value_ms;
+    let proved = value_ms <= floor;
+    Ok((placement, Report { value_ms, lower_ms: floor.min(value_ms), proved, binding, work }))
+}
+
 /// The devices that could be of use; an error when they are described wrongly or nothing can fit.
 fn usable(graph: &OperatorGraph, problem: &Problem, devices: &Devices) -> Result<Devices, PlaceError> {
     let faults = devices.faults();
@@ -266,19 +300,28 @@ fn linear(
         if upper <= floor {
             break;
         }
-        let outcome = if order.len() <= LINEAR_UNITS_MAX {
-            along(problem, &order, (devices, communication), (upper, floor), budget)
-        } else {
-            let blocks = order::blocks(problem, &order, LINEAR_UNITS_MAX);
-            let merged = problem.merged(&blocks);
-            let path: Vec<usize> = (0..merged.units.len()).collect();
-            let mut outcome = along(&merged, &path, (devices, communication), (upper, floor), budget);
-            outcome.split = outcome.split.map(|split| split.expanded(&blocks));
-            outcome
-        };
-        best = outcome.split.or(best);
+        best = ordered(problem, &order, (devices, communication), (upper, floor), budget).split.or(best);
     }
     best
+}
+
+/// The best split along one order, in blocks when it is long.
+fn ordered(
+    problem: &Problem,
+    order: &[usize],
+    means: (&Devices, Communication),
+    bounds: (f64, f64),
+    budget: &mut Budget<'_>,
+) -> Outcome {
+    if order.len() <= LINEAR_UNITS_MAX {
+        return along(problem, order, means, bounds, budget);
+    }
+    let blocks = order::blocks(problem, order, LINEAR_UNITS_MAX);
+    let merged = problem.merged(&blocks);
+    let path: Vec<usize> = (0..merged.units.len()).collect();
+    let mut outcome = along(&merged, &path, means, bounds, budget);
+    outcome.split = outcome.split.map(|split| split.expanded(&blocks));
+    outcome
 }
 
 fn along(
