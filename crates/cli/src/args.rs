@@ -48,7 +48,7 @@ pub(crate) enum Command {
     /// Run policies on virtual time.
     #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
     Simulate(SimulateCommand),
-    /// Measure a model on this machine's processor.
+    /// Measure a model on this machine's processor or GPU.
     Profile(ProfileArgs),
     /// Show a model's layers, segments and costs.
     Inspect(InspectArgs),
@@ -77,9 +77,11 @@ pub(crate) struct ServeArgs {
     /// Port for metrics alone; /metrics is always on the HTTP port too.
     #[arg(long)]
     pub(crate) metrics_port: Option<u16>,
-    /// Policy: fifo, edf, timeslice or windows.
+    /// Policy: fifo, edf, timeslice, windows or pipeswitch.
     #[arg(long, default_value = "windows")]
     pub(crate) policy: String,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
     /// Time slice of the timeslice policy, ms.
     #[arg(long)]
     pub(crate) slice_ms: Option<u64>,
@@ -116,6 +118,23 @@ pub(crate) struct ServeArgs {
     /// Draw a Chrome/Perfetto timeline here.
     #[arg(long)]
     pub(crate) timeline: Option<PathBuf>,
+}
+
+/// Which device, and what of it.
+#[derive(Debug, Args)]
+pub(crate) struct DeviceArgs {
+    /// Device: cpu, or cuda:N.
+    #[arg(long, default_value = "cpu")]
+    pub(crate) device: String,
+    /// Precision on a GPU: fp32, tf32, fp16 or bf16. What clients send and receive stays as the files say.
+    #[arg(long, default_value = "tf32")]
+    pub(crate) precision: String,
+    /// Device memory for weights, MiB; models beyond it come and go as requests ask for them.
+    #[arg(long, default_value_t = 8192)]
+    pub(crate) weights_mib: u64,
+    /// Device memory for the activations of one run, MiB.
+    #[arg(long, default_value_t = 1024)]
+    pub(crate) slot_mib: u64,
 }
 
 #[derive(Debug, Args)]
@@ -165,6 +184,8 @@ pub(crate) struct ProfileArgs {
     /// Cores to measure on, for example "1" or "0-1"; all by default.
     #[arg(long)]
     pub(crate) cores: Option<String>,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
     /// Most segments the model is cut into.
     #[arg(long)]
     pub(crate) segments_max: Option<usize>,

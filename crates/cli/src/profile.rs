@@ -3,13 +3,14 @@
 use crate::args::{Format, ProfileArgs};
 use crate::{output, picture, serve};
 use anyhow::{Context as _, bail};
-use engine::{CpuDevice, Device as _};
+use engine::{CpuDevice, Device};
 use graph::{Batch, ImportLimits, Model, Segment, Segmentation, Sizes};
 use serde::Serialize;
 use server::live::{Calibration, measure};
 use std::collections::BTreeMap;
 use std::path::Path;
-use vocab::{BatchProfile, Profile, SegmentProfile, Span};
+use std::sync::Arc;
+use vocab::{BatchProfile, Bytes, Profile, SegmentProfile, Span};
 
 #[derive(Serialize)]
 struct Row {
@@ -53,11 +54,11 @@ pub(crate) fn run(args: &ProfileArgs, format: Format) -> anyhow::Result<()> {
         }
         Batch::None => vec![1],
     };
-    let device = match &args.cores {
-        Some(text) => CpuDevice::with_cores(vec![serve::cores(text)?])?,
-        None => CpuDevice::whole()?,
+    let device: Arc<dyn Device> = match &args.cores {
+        Some(text) => Arc::new(CpuDevice::with_cores(vec![serve::cores(text)?])?),
+        None => serve::open(&args.device, None, Bytes(0))?,
     };
-    let profile = measured(args, &model, &device, &batches, &free)?;
+    let profile = measured(args, &model, &*device, &batches, &free)?;
     profile.check()?;
     if let Some(path) = &args.output {
         let text = serde_json::to_string_pretty(&profile)?;
@@ -83,7 +84,7 @@ fn ascending(batches: &[u32]) -> anyhow::Result<Vec<u32>> {
 fn measured(
     args: &ProfileArgs,
     model: &Model,
-    device: &CpuDevice,
+    device: &dyn Device,
     batches: &[u32],
     free: &BTreeMap<String, usize>,
 ) -> anyhow::Result<Profile> {

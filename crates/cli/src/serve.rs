@@ -1,8 +1,9 @@
 //! `raddle serve`: a repository behind KServe v2.
 
-use crate::args::ServeArgs;
+use crate::args::{DeviceArgs, ServeArgs};
 use anyhow::{Context as _, bail};
-use engine::CpuDevice;
+use cuda::{CudaDevice, CudaOptions, Precision};
+use engine::{CpuDevice, Device};
 use graph::{ImportLimits, SegmentOptions};
 use sched::node::policy::Choice;
 use server::http::{self, Addresses, Catalog, HttpLimits};
@@ -13,13 +14,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
-use vocab::Span;
+use vocab::{Bytes, Span};
 
 pub(crate) fn run(args: ServeArgs) -> anyhow::Result<()> {
     let repository = repository::scan(&args.repository)?;
     report(&repository, args.exit_on_error)?;
     let choice = choice(&args)?;
-    let device = Arc::new(device(args.cpu_partitions.as_deref())?);
+    let staging = staging(&args.device, &repository);
+    let device = open(&args.device, args.cpu_partitions.as_deref(), staging)?;
     let mut observers = Vec::new();
     if let Some(path) = &args.journal {
         let journal = Observer::journal(path, &choice);
@@ -40,6 +42,7 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<()> {
         batch_default: args.max_batch_size.max(1),
         segments,
         calibration: Calibration::default(),
+        staging,
     };
     let runtime = Runtime::start(options, repository.entries.clone(), metrics.clone())?;
     let served = listen(&args, &repository, runtime.handle(), metrics);
@@ -76,6 +79,44 @@ fn choice(args: &ServeArgs) -> anyhow::Result<Choice> {
         _ => bail!("--slice-ms goes with --policy timeslice, --ageing-ms with --policy windows"),
     }
     Ok(choice)
+}
+
+/// Memory in which models are prepared on a GPU: as much as the largest file, which no scheduled load may take.
+fn staging(args: &DeviceArgs, repository: &Repository) -> Bytes {
+    if args.device == "cpu" {
+        return Bytes(0);
+    }
+    let length = |entry: &repository::ModelEntry| std::fs::metadata(&entry.path).map_or(0, |file| file.len());
+    let largest = repository.entries.iter().map(length).max().unwrap_or(0);
+    Bytes((largest + largest / 8).max(64 << 20))
+}
+
+/// The device asked for, with `staging` beside the memory for weights.
+pub(crate) fn open(
+    args: &DeviceArgs,
+    cpu_partitions: Option<&str>,
+    staging: Bytes,
+) -> anyhow::Result<Arc<dyn Device>> {
+    let Some(ordinal) = args.device.strip_prefix("cuda") else {
+        if args.device != "cpu" {
+            bail!("no device is called {:?}; name cpu or cuda:N", args.device);
+        }
+        return Ok(Arc::new(device(cpu_partitions)?));
+    };
+    if cpu_partitions.is_some() {
+        bail!("--cpu-partitions goes with --device cpu");
+    }
+    let ordinal = ordinal.strip_prefix(':').unwrap_or("0");
+    let ordinal = ordinal.parse().with_context(|| format!("{ordinal:?} in {:?} is not a number", args.device))?;
+    let precision = Precision::from_name(&args.precision)
+        .with_context(|| format!("no precision is called {:?}; there are fp32, tf32, fp16, bf16", args.precision))?;
+    let options = CudaOptions {
+        precision,
+        weights: Bytes((args.weights_mib << 20) + staging.0),
+        slot: Bytes(args.slot_mib << 20),
+        ..CudaOptions::default()
+    };
+    Ok(Arc::new(CudaDevice::open(ordinal, &options)?))
 }
 
 /// The processor with the partitions asked for: sets of cores separated by `;`.

@@ -2,7 +2,8 @@
 
 use crate::arena::Arena;
 use crate::buffer::HostPool;
-use crate::driver::{self, Chunks, DriverError, Gpu, Stream};
+use crate::driver::{self, Chunks, DriverError, Event, Function, Gpu, Library, Stream};
+use crate::gate::Gate;
 use crate::lower::{self, Lowered, Precision};
 use crate::nvrtc::Cache;
 use crate::program::CudaProgram;
@@ -16,7 +17,7 @@ use engine::{
 use graph::{Graph, Segment};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use vocab::{Bytes, PartitionId};
+use vocab::{Bytes, PartitionId, Span};
 
 /// How a device is opened. Everything is reserved then; nothing is asked of the driver later.
 #[derive(Clone, Debug)]
@@ -93,6 +94,8 @@ pub(crate) struct Shared {
     pub(crate) host: Arc<HostPool>,
     pub(crate) cache: Cache,
     pub(crate) tuner: Tuner,
+    /// Copies inputs from the host.
+    pub(crate) stage: Function,
     /// Weights travel on it.
     pub(crate) copies: Stream,
     tuning: Stream,
@@ -114,6 +117,10 @@ pub fn devices() -> usize {
     driver::count()
 }
 
+/// Segments in flight: one that runs, and one that is ready when it ends.
+const AHEAD: usize = 2;
+/// Device time of a segment: with two in flight, an edge is never further than twice this.
+const SEGMENT_TARGET: Span = Span::from_us(250);
 /// Bytes of one physical chunk of weights.
 const CHUNK: usize = 16 << 20;
 
@@ -137,13 +144,20 @@ impl CudaDevice {
         if wanted.0 > free {
             return Err(CudaError::Memory { ordinal, wanted, free: Bytes(free), total: Bytes(total) });
         }
+        let architecture = gpu.architecture().map_err(failed)?;
+        let cache = Cache::at(options.cache.as_deref());
+        let stage = cache.get(include_str!("kernels/stage.cu"), &architecture);
+        let stage = stage.map_err(|error| CudaError::Failed { ordinal, why: error.to_string() })?;
         let bytes = |bytes: Bytes| usize::try_from(bytes.0).unwrap_or(usize::MAX);
         let shared = Shared {
-            architecture: gpu.architecture().map_err(failed)?,
+            stage: Library::load(&gpu, &stage)
+                .and_then(|library| library.function("stage"))
+                .map_err(failed)?,
+            architecture,
             arena: Arena::new(&gpu, options.slots.max(1), bytes(options.slot)).map_err(failed)?,
             chunks: Chunks::new(&gpu, bytes(options.weights), CHUNK).map_err(failed)?,
             host: HostPool::new(&gpu),
-            cache: Cache::at(options.cache.as_deref()),
+            cache,
             tuner: Tuner::new(&gpu, options.cache.as_deref())
                 .map_err(|error: TuneError| CudaError::Failed { ordinal, why: error.to_string() })?,
             copies: Stream::new(&gpu, 0).map_err(failed)?,
@@ -168,19 +182,24 @@ impl CudaDevice {
         Ok(Self { shared: Arc::new(shared), info, partitions: vec![whole] })
     }
 
-    /// Device memory free for weights, and in all for them.
-    #[must_use]
-    pub fn weight_memory(&self) -> (Bytes, Bytes) {
-        let (free, total) = self.shared.chunks.memory();
-        (Bytes(free as u64), Bytes(total as u64))
-    }
-
     /// Bytes the driver says are free on the whole device.
     ///
     /// # Errors
     /// When the driver fails.
     pub fn driver_free(&self) -> Result<Bytes, EngineError> {
         self.shared.gpu.memory().map(|(free, _)| Bytes(free)).map_err(|error| broken(&error))
+    }
+
+    /// Opens a queue whose every launch waits on the device for a gate, so that everything may be enqueued ahead and still
+    /// be held at the next edge.
+    ///
+    /// # Errors
+    /// As [`Device::open`].
+    pub fn open_gated(&self, partition: PartitionId) -> Result<(Box<dyn Queue>, Arc<Gate>), EngineError> {
+        let unavailable = |error: DriverError| EngineError::Unavailable { partition, why: error.to_string() };
+        let gate = Arc::new(Gate::new(&self.shared.gpu).map_err(unavailable)?);
+        let queue = CudaQueue::open(&self.shared, partition).map_err(unavailable)?.behind(gate.clone());
+        Ok((Box::new(queue), gate))
     }
 
     /// Waits until the device has nothing left to do.
@@ -207,7 +226,7 @@ fn own(program: &dyn Program) -> Result<&CudaProgram, EngineError> {
 ///
 /// # Errors
 /// When it is not a program of this backend, or a step fails.
-pub fn step_times(program: &dyn Program) -> Result<Vec<(String, vocab::Span)>, EngineError> {
+pub fn step_times(program: &dyn Program) -> Result<Vec<(String, Span)>, EngineError> {
     let program = own(program)?;
     program.step_times(&program.shared.tuning_stream())
 }
@@ -218,6 +237,63 @@ pub fn step_times(program: &dyn Program) -> Result<Vec<(String, vocab::Span)>, E
 /// When it is not a program of this backend.
 pub fn ways(program: &dyn Program) -> Result<Vec<(&'static str, usize)>, EngineError> {
     Ok(own(program)?.ways())
+}
+
+/// Device time of copying all weights of a program, which are resident, once more at the speed of the link.
+///
+/// # Errors
+/// When it is not a program of this backend, its weights are away, or the device fails.
+pub fn transfer_time(program: &dyn Program) -> Result<Span, EngineError> {
+    let program = own(program)?;
+    let weights = &program.weights;
+    if weights.loaded() < weights.bytes {
+        return Err(program.failed(0, &"its weights are away"));
+    }
+    let shared = &program.shared;
+    let time = || {
+        let (begin, end) = (Event::timing(&shared.gpu)?, Event::timing(&shared.gpu)?);
+        begin.record(&shared.copies)?;
+        shared.copies.upload(weights.base(), weights.host().as_ptr(), weights.bytes)?;
+        end.record(&shared.copies)?;
+        end.synchronize()?;
+        end.since(&begin)
+    };
+    time().map_err(|error: DriverError| program.failed(0, &error))
+}
+
+/// Bytes of weights that each segment of a program needs, from the beginning.
+///
+/// # Errors
+/// When it is not a program of this backend.
+pub fn segment_needs(program: &dyn Program) -> Result<Vec<Bytes>, EngineError> {
+    Ok(own(program)?.all_needs().iter().map(|bytes| Bytes(*bytes as u64)).collect())
+}
+
+/// Begins to load a program's weights from ordinary memory instead of the pinned copy: what that copy is worth.
+///
+/// # Errors
+/// When it is not a program of this backend, or memory does not suffice.
+pub fn load_pageable(program: &dyn Program, bytes: &[u8]) -> Result<(), EngineError> {
+    let program = own(program)?;
+    let loaded = program.weights.load_from(bytes, &[], &program.shared.copies);
+    loaded.map_err(|error| program.failed(0, &error))
+}
+
+/// A copy of a program's packed weights in ordinary memory.
+///
+/// # Errors
+/// When it is not a program of this backend.
+pub fn packed_weights(program: &dyn Program) -> Result<Vec<u8>, EngineError> {
+    Ok(own(program)?.weights.host().to_vec())
+}
+
+/// Forgets a program's captured graphs: what a device without reserved addresses would have to, whenever weights move.
+///
+/// # Errors
+/// When it is not a program of this backend.
+pub fn forget_graphs(program: &dyn Program) -> Result<(), EngineError> {
+    own(program)?.forget();
+    Ok(())
 }
 
 /// The tuning stream, held by one at a time.
@@ -236,8 +312,7 @@ impl Shared {
         Tuning(&self.tuning, self.tuning_lock.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The weights of a lowered graph: those of an earlier program of the model where they are the same, else packed and
-    /// loaded now.
+    /// The weights of a lowered graph: those of an earlier program of the model where they are the same, else pinned now.
     pub(crate) fn weights(&self, graph: &Graph, lowered: &Lowered) -> Result<Arc<Weights>, ResidencyError> {
         let packed = Packed::of(graph, lowered);
         let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
@@ -254,8 +329,6 @@ impl Shared {
                 weights
             }
         };
-        drop(models);
-        weights.load(&[], &self.copies)?;
         Ok(weights)
     }
 }
@@ -286,6 +359,19 @@ impl Device for CudaDevice {
         };
         let lowered = lower::lower(graph, segments, self.shared.precision).map_err(refused)?;
         Ok(Arc::new(CudaProgram::new(&self.shared, graph, segments, &lowered)?))
+    }
+
+    fn ahead(&self) -> usize {
+        AHEAD
+    }
+
+    fn segment_target(&self) -> Option<Span> {
+        Some(SEGMENT_TARGET)
+    }
+
+    fn weight_memory(&self) -> Option<(Bytes, Bytes)> {
+        let (free, total) = self.shared.chunks.memory();
+        Some((Bytes(free as u64), Bytes(total as u64)))
     }
 
     fn open(&self, partition: PartitionId) -> Result<Box<dyn Queue>, EngineError> {

@@ -140,7 +140,11 @@ const BIAS: i64 = 4;
 const RESIDUAL: i64 = 5;
 
 /// Engine configurations taken from each heuristic.
-const CANDIDATES: usize = 10;
+const CANDIDATES: usize = 8;
+/// More than the configurations of one heuristic.
+const MOST: usize = 32;
+/// More than the numbers of one call of [`Dnn::plans`].
+pub(crate) const NUMBERS: usize = 2 * MOST;
 
 const fn data(kind: Kind) -> sys::cudnnDataType_t {
     match kind {
@@ -190,18 +194,25 @@ impl Dnn {
         Ok(Self { raw })
     }
 
-    /// The ways to run a convolution: with everything that follows it when `fused`, else alone into a dense tensor.
-    /// Empty when no engine takes it.
-    pub(crate) fn plans(&self, shape: &ConvShape, fused: bool) -> Result<Vec<ConvPlan>, LibraryError> {
+    /// The ways to run a convolution, with their numbers: with everything that follows it when `fused`, else alone into
+    /// a dense tensor. Only number `only` when one is wanted. Empty when no engine takes it.
+    pub(crate) fn plans(
+        &self,
+        shape: &ConvShape,
+        fused: bool,
+        only: Option<usize>,
+    ) -> Result<Vec<(usize, ConvPlan)>, LibraryError> {
         let graph = self.graph(shape, fused)?;
         let mut plans = Vec::new();
-        for mode in [
+        let modes = [
             sys::cudnnBackendHeurMode_t::CUDNN_HEUR_MODE_A,
             sys::cudnnBackendHeurMode_t::CUDNN_HEUR_MODE_FALLBACK,
-        ] {
+        ];
+        for (first, mode) in [0, MOST].into_iter().zip(modes) {
             let Ok(configs) = self.configurations(&graph, mode) else { continue };
-            for config in configs {
-                if shape.precision == Precision::Fp32 && uses_tensor_cores(&config) {
+            for (number, config) in configs.into_iter().enumerate().map(|(at, config)| (first + at, config)) {
+                let unwanted = only.is_some_and(|only| only != number);
+                if unwanted || shape.precision == Precision::Fp32 && uses_tensor_cores(&config) {
                     continue;
                 }
                 let Ok(plan) = self.plan(config) else { continue };
@@ -212,7 +223,7 @@ impl Dnn {
                     .unwrap_or(0);
                 let workspace = usize::try_from(workspace).unwrap_or(usize::MAX);
                 let residual = fused && shape.residual_strides.is_some();
-                plans.push(ConvPlan { plan, workspace, bias: fused && shape.bias, residual });
+                plans.push((number, ConvPlan { plan, workspace, bias: fused && shape.bias, residual }));
             }
             if !plans.is_empty() {
                 break;

@@ -11,6 +11,7 @@ mod buffer;
 mod device;
 mod dnn;
 mod driver;
+mod gate;
 mod lower;
 mod nvrtc;
 mod pack;
@@ -19,6 +20,10 @@ mod queue;
 mod tune;
 mod weights;
 
-pub use device::{CudaDevice, CudaError, CudaOptions, devices, step_times, ways};
+pub use device::{
+    CudaDevice, CudaError, CudaOptions, devices, forget_graphs, load_pageable, packed_weights, segment_needs,
+    step_times, transfer_time, ways,
+};
+pub use gate::Gate;
 pub use lower::Precision;
 pub use nvrtc::{CompileError, check_kernels};

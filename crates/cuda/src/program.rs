@@ -9,13 +9,15 @@ use crate::driver::{Event, Executable, Function, Library, Stream};
 use crate::lower::{Convolution, Gemm, Launch, Lowered, Operand, Place, Step, View, lifetimes};
 use crate::tune::{ConvTrial, ConvWay, TuneError};
 use crate::weights::Weights;
-use engine::{Buffer, EngineError, Program, SegmentInfo, State, TensorSpec};
+use engine::{Buffer, EngineError, Program, Residency, SegmentInfo, State, TensorSpec};
 use graph::{Graph, Segment, ValueId};
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use vocab::Bytes;
 
 pub(crate) struct CudaProgram {
+    name: String,
     pub(crate) shared: Arc<Shared>,
     pub(crate) weights: Arc<Weights>,
     inputs: Vec<TensorSpec>,
@@ -78,6 +80,8 @@ struct Bases<'p> {
     offsets: &'p [usize],
     scratch: u64,
     weights: &'p Weights,
+    /// Stands for every weight while ways are measured: what is multiplied does not matter, and weights may be away.
+    stand_in: Option<u64>,
 }
 
 impl Bases<'_> {
@@ -86,9 +90,10 @@ impl Bases<'_> {
             Operand::At { place: Place::Buffer(buffer), bytes } => {
                 self.slot + (self.offsets[buffer] + bytes) as u64
             }
-            Operand::At { place: Place::Weight(weight), bytes } => {
-                self.weights.base() + (self.weights.offsets[weight] + bytes) as u64
-            }
+            Operand::At { place: Place::Weight(weight), bytes } => match self.stand_in {
+                Some(base) => base + bytes as u64,
+                None => self.weights.base() + (self.weights.offsets[weight] + bytes) as u64,
+            },
             Operand::Scratch { bytes } => self.scratch + bytes as u64,
         }
     }
@@ -124,6 +129,9 @@ impl Bases<'_> {
         }
     }
 }
+
+/// Blocks that keep the link busy.
+const STAGE_BLOCKS: u32 = 128;
 
 /// Scratch memory beside what a bare convolution keeps: for the libraries.
 const SCRATCH: usize = 64 << 20;
@@ -169,6 +177,7 @@ impl CudaProgram {
             activation_bytes: segment.activation_bytes,
         };
         let mut program = Self {
+            name: graph.name.clone(),
             shared: shared.clone(),
             inputs: graph.inputs.iter().map(|id| spec(graph, *id)).collect(),
             outputs: graph.outputs.iter().map(|id| spec(graph, *id)).collect(),
@@ -189,12 +198,8 @@ impl CudaProgram {
 
     fn bases(&self, slot: usize) -> Bases<'_> {
         let base = self.shared.arena.base(slot);
-        Bases {
-            slot: base,
-            offsets: &self.offsets,
-            scratch: base + self.scratch as u64,
-            weights: &self.weights,
-        }
+        let scratch = base + self.scratch as u64;
+        Bases { slot: base, offsets: &self.offsets, scratch, weights: &self.weights, stand_in: None }
     }
 
     /// Chooses the way of each step, measuring those not known on a slot of the arena.
@@ -206,8 +211,19 @@ impl CudaProgram {
     ) -> Result<Vec<Vec<Ready>>, TuneError> {
         let busy = || TuneError::NoWay("a free slot of the arena to measure in; stop a run first".into());
         let slot = self.shared.arena.take().ok_or_else(busy)?;
-        let bases = self.bases(slot.number);
+        let widest =
+            lowered.weights.iter().map(|weight| weight.elements * weight.kind.size()).max().unwrap_or(0);
+        let room = self.shared.arena.slot_bytes().saturating_sub(self.scratch + scratch_bytes);
+        let mut bases = self.bases(slot.number);
+        if widest > room {
+            return Err(TuneError::NoWay(format!("{widest} bytes of a weight in a slot with {room} left")));
+        }
+        bases.stand_in = Some(bases.scratch + scratch_bytes as u64);
         let stream = self.shared.tuning_stream();
+        let convs: Vec<&Convolution> = (lowered.segments.iter().flatten())
+            .filter_map(|step| if let Step::Conv(conv) = step { Some(&**conv) } else { None })
+            .collect();
+        self.shared.tuner.build(&convs);
         let mut all = Vec::with_capacity(lowered.segments.len());
         for steps in &lowered.segments {
             let mut ready = Vec::with_capacity(steps.len());
@@ -267,8 +283,18 @@ impl CudaProgram {
         Ok(captured)
     }
 
+    /// Drops captured graphs; no run may be alive.
+    pub(crate) fn forget(&self) {
+        self.graphs.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     pub(crate) fn failed(&self, segment: usize, error: &dyn std::fmt::Display) -> EngineError {
         EngineError::Execute { segment: self.infos[segment].name.clone(), why: error.to_string() }
+    }
+
+    /// Bytes of weights that each segment needs, from the beginning.
+    pub(crate) fn all_needs(&self) -> &[usize] {
+        &self.needs
     }
 
     /// Bytes of weights, from the beginning, that a segment needs.
@@ -276,7 +302,8 @@ impl CudaProgram {
         self.needs[segment]
     }
 
-    /// Enqueues the copies of a run's inputs to the device.
+    /// Enqueues the copies of a run's inputs to the device: by a kernel that reads them from the host, because the copy
+    /// engine serves transfers of weights in order.
     pub(crate) fn upload(
         &self,
         state: &CudaState,
@@ -284,8 +311,12 @@ impl CudaProgram {
     ) -> Result<(), crate::driver::DriverError> {
         let base = self.shared.arena.base(state.slot.number);
         for (buffer, offset) in state.inputs.iter().zip(&self.input_offsets) {
-            if buffer.spec().len() > 0 {
-                stream.upload(base + *offset as u64, buffer.address(), buffer.spec().len())?;
+            // Buffers on both sides are longer than this rounds up to.
+            let words = buffer.spec().len().div_ceil(16);
+            if words > 0 {
+                let blocks = u32::try_from(words.div_ceil(256)).unwrap_or(u32::MAX).min(STAGE_BLOCKS);
+                let arguments = [buffer.address() as u64, base + *offset as u64, words as u64];
+                stream.launch(&self.shared.stage, [blocks, 1, 1], 256, &arguments)?;
             }
         }
         Ok(())
@@ -396,6 +427,9 @@ fn needs(lowered: &Lowered, weights: &Weights) -> Vec<usize> {
             }
         }
     }
+    for number in 1..needs.len() {
+        needs[number] = needs[number].max(needs[number - 1]);
+    }
     needs
 }
 
@@ -457,7 +491,68 @@ impl Program for CudaProgram {
         Ok(outputs.into_iter().map(|buffer| Box::new(buffer) as Box<dyn Buffer>).collect())
     }
 
+    fn weights(&self) -> Option<Arc<dyn Residency>> {
+        Some(Arc::new(Resident {
+            model: self.name.clone(),
+            shared: self.shared.clone(),
+            weights: self.weights.clone(),
+            groups: self.needs.clone(),
+        }))
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
+    }
+}
+
+/// A program's weights as the engine moves them.
+struct Resident {
+    model: String,
+    shared: Arc<Shared>,
+    weights: Arc<Weights>,
+    /// Bytes that each segment needs.
+    groups: Vec<usize>,
+}
+
+impl Resident {
+    fn failed(&self, error: &dyn std::fmt::Display) -> EngineError {
+        EngineError::Residency { model: self.model.clone(), why: error.to_string() }
+    }
+}
+
+impl Residency for Resident {
+    fn bytes(&self) -> Bytes {
+        Bytes(self.weights.bytes as u64)
+    }
+
+    fn groups(&self) -> Vec<Bytes> {
+        let chunk = self.shared.chunks.chunk();
+        vec![Bytes(chunk as u64); self.weights.bytes.div_ceil(chunk)]
+    }
+
+    fn identity(&self) -> usize {
+        Arc::as_ptr(&self.weights) as usize
+    }
+
+    fn loaded(&self) -> Bytes {
+        Bytes(self.weights.loaded() as u64)
+    }
+
+    fn is_resident(&self) -> Result<bool, EngineError> {
+        self.weights.is_resident().map_err(|error| self.failed(&error))
+    }
+
+    fn load(&self, groups: &[Bytes]) -> Result<(), EngineError> {
+        let ends: Vec<usize> = if groups.is_empty() {
+            self.groups.clone()
+        } else {
+            groups.iter().map(|end| usize::try_from(end.0).unwrap_or(usize::MAX)).collect()
+        };
+        self.weights.load(&ends, &self.shared.copies).map_err(|error| self.failed(&error))
+    }
+
+    fn evict(&self, kept: Bytes) -> Result<(), EngineError> {
+        let kept = usize::try_from(kept.0).unwrap_or(usize::MAX);
+        self.weights.evict(kept).map_err(|error| self.failed(&error))
     }
 }

@@ -3,6 +3,7 @@
 use crate::buffer::mismatch;
 use crate::device::Shared;
 use crate::driver::{DriverError, Event, Stream};
+use crate::gate::Gate;
 use crate::program::{CudaProgram, CudaState};
 use engine::{EngineError, Poll, Program, Queue, State, Ticket};
 use std::collections::VecDeque;
@@ -17,6 +18,7 @@ pub(crate) struct CudaQueue {
     /// Launches whose times may still be asked for, oldest first.
     launches: VecDeque<Launched>,
     spare: Vec<Arc<Event>>,
+    gate: Option<Arc<Gate>>,
 }
 
 struct Launched {
@@ -33,7 +35,21 @@ impl CudaQueue {
     pub(crate) fn open(shared: &Arc<Shared>, partition: PartitionId) -> Result<Self, DriverError> {
         let stream = Stream::new(&shared.gpu, 0)?;
         let (latest, launches) = (Ticket(0), VecDeque::new());
-        Ok(Self { shared: shared.clone(), partition, stream, latest, launches, spare: Vec::new() })
+        Ok(Self {
+            shared: shared.clone(),
+            partition,
+            stream,
+            latest,
+            launches,
+            spare: Vec::new(),
+            gate: None,
+        })
+    }
+
+    /// With a gate before each launch.
+    pub(crate) fn behind(mut self, gate: Arc<Gate>) -> Self {
+        self.gate = Some(gate);
+        self
     }
 
     fn event(&mut self) -> Result<Arc<Event>, DriverError> {
@@ -54,6 +70,10 @@ impl CudaQueue {
     ) -> Result<(Arc<Event>, Arc<Event>), EngineError> {
         let failed = |error: DriverError| program.failed(segment, &error);
         let graphs = program.graphs(state.slot.number, &self.stream)?;
+        if program.weights.loaded() < program.needs(segment) {
+            let loaded = program.weights.load(program.all_needs(), &self.shared.copies);
+            loaded.map_err(|error| program.failed(segment, &error))?;
+        }
         let arrival = program
             .weights
             .arrival(program.needs(segment))
@@ -64,6 +84,9 @@ impl CudaQueue {
         }
         if let Some(arrival) = arrival {
             self.stream.wait(&arrival).map_err(failed)?;
+        }
+        if let Some(gate) = &self.gate {
+            gate.guard(&self.stream).map_err(failed)?;
         }
         begin.record(&self.stream).map_err(failed)?;
         graphs[segment].launch(&self.stream).map_err(failed)?;
@@ -115,6 +138,15 @@ impl Queue for CudaQueue {
             self.spare.extend([old.begin, old.end]);
         }
         Ok(self.latest)
+    }
+
+    fn warm(&mut self, program: &dyn Program) -> Result<(), EngineError> {
+        let foreign = || mismatch("program", "one prepared by this device", "one of another backend");
+        let program = program.as_any().downcast_ref::<CudaProgram>().ok_or_else(foreign)?;
+        for slot in 0..self.shared.arena.slots() {
+            program.graphs(slot, &self.stream)?;
+        }
+        Ok(())
     }
 
     fn poll(&mut self, ticket: Ticket) -> Result<Poll, EngineError> {

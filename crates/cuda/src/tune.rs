@@ -1,16 +1,24 @@
 //! Which of several ways computes a step fastest: measured once on the device, remembered on disk.
 
 use crate::blas::{Blas, GemmAddresses, GemmPlan, LibraryError};
-use crate::dnn::{ConvAddresses, ConvPlan, Dnn};
+use crate::dnn::{ConvAddresses, ConvPlan, Dnn, NUMBERS};
 use crate::driver::{DriverError, Event, Function, Gpu, Stream};
-use crate::lower::{ConvShape, GemmShape, fingerprint};
-use std::collections::HashMap;
+use crate::lower::{ConvShape, Convolution, GemmShape, fingerprint};
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use vocab::Span;
 
 /// Launches of one way that are timed together.
 pub(crate) const REPEATS: usize = 8;
+
+/// Threads that build plans at once.
+const BUILDERS: usize = 12;
+
+/// Everything a convolution's choice depends on; a product's strides are part of it.
+fn text(shape: &ConvShape, product: Option<&GemmShape>) -> String {
+    format!("{shape:?} {product:?}")
+}
 
 /// A convolution as it will be run.
 #[derive(Debug)]
@@ -41,7 +49,11 @@ pub(crate) struct Tuner {
     dnn: Mutex<Dnn>,
     gemms: Mutex<HashMap<GemmShape, Arc<GemmPlan>>>,
     convs: Mutex<HashMap<String, Arc<ConvWay>>>,
-    /// Choices of earlier runs: a number within the ways in the order they are offered.
+    /// Ways that wait to be measured, with their numbers.
+    built: Mutex<HashMap<String, Vec<(usize, ConvWay)>>>,
+    /// Spare handles for building plans.
+    handles: Mutex<Vec<Dnn>>,
+    /// Choices of earlier runs: the number of a way.
     known: Mutex<HashMap<u64, usize>>,
     file: Option<PathBuf>,
 }
@@ -83,6 +95,8 @@ impl Tuner {
             dnn: Mutex::new(Dnn::new()?),
             gemms: Mutex::default(),
             convs: Mutex::default(),
+            built: Mutex::default(),
+            handles: Mutex::default(),
             known: Mutex::new(known),
             file,
         })
@@ -151,6 +165,52 @@ impl Tuner {
         Ok(plan)
     }
 
+    /// Builds the plans of convolutions not seen before, several at a time: for new engines the library compiles code.
+    pub(crate) fn build(&self, convs: &[&Convolution]) {
+        let mut wanted: BTreeMap<String, &ConvShape> = BTreeMap::new();
+        for conv in convs {
+            let text = text(&conv.shape, conv.gemm.as_ref().map(|gemm| &gemm.shape));
+            if !lock(&self.convs).contains_key(&text) && !lock(&self.built).contains_key(&text) {
+                wanted.insert(text, &conv.shape);
+            }
+        }
+        let queue = Mutex::new(wanted.into_iter());
+        let workers = std::thread::available_parallelism().map_or(1, usize::from).min(BUILDERS);
+        let work = || {
+            let Some(dnn) = self.handle() else { return };
+            loop {
+                let Some((text, shape)) = lock(&queue).next() else { break };
+                let plans = self.plans(&dnn, shape, &text);
+                lock(&self.built).insert(text, plans);
+            }
+            lock(&self.handles).push(dnn);
+        };
+        std::thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(work))));
+    }
+
+    fn handle(&self) -> Option<Dnn> {
+        self.gpu.bind().ok()?;
+        let spare = lock(&self.handles).pop();
+        spare.or_else(|| Dnn::new().ok())
+    }
+
+    /// The libraries' ways to run a convolution with their numbers; only the one chosen earlier when it is known.
+    fn plans(&self, dnn: &Dnn, shape: &ConvShape, text: &str) -> Vec<(usize, ConvWay)> {
+        let known = lock(&self.known).get(&fingerprint(text.as_bytes())).copied();
+        let mut ways = Vec::new();
+        for (fused, first) in [(true, 1), (false, 1 + NUMBERS)] {
+            let only = match known {
+                Some(number) if number < first || number >= first + NUMBERS => continue,
+                Some(number) => Some(number - first),
+                None => None,
+            };
+            let plans = dnn.plans(shape, fused, only).unwrap_or_default();
+            let way = |plan| if fused { ConvWay::Fused(plan) } else { ConvWay::Bare(plan) };
+            ways.extend(plans.into_iter().map(|(number, plan)| (first + number, way(plan))));
+        }
+        ways
+    }
+
     /// The best way to run a convolution on these operands.
     pub(crate) fn conv(
         &self,
@@ -158,38 +218,33 @@ impl Tuner {
         trial: &ConvTrial<'_>,
         stream: &Stream,
     ) -> Result<Arc<ConvWay>, TuneError> {
-        // A product's strides are part of the choice.
-        let text = format!("{shape:?} {:?}", trial.product.as_ref().map(|(shape, _)| *shape));
+        let text = text(shape, trial.product.as_ref().map(|(shape, _)| *shape));
         if let Some(way) = lock(&self.convs).get(&text) {
             return Ok(way.clone());
         }
         let key = fingerprint(text.as_bytes());
-        let mut ways: Vec<ConvWay> = Vec::new();
+        let built = lock(&self.built).remove(&text);
+        let mut ways = built.unwrap_or_else(|| self.plans(&lock(&self.dnn), shape, &text));
         if let Some((shape, at)) = &trial.product
             && let Ok(plan) = self.gemm(shape, *at, trial.scratch, stream)
         {
-            ways.push(ConvWay::Product(plan));
+            ways.push((0, ConvWay::Product(plan)));
         }
-        {
-            let dnn = lock(&self.dnn);
-            ways.extend(dnn.plans(shape, true).unwrap_or_default().into_iter().map(ConvWay::Fused));
-            ways.extend(dnn.plans(shape, false).unwrap_or_default().into_iter().map(ConvWay::Bare));
-        }
-        ways.retain(|way| way.workspace(trial.dense_bytes) <= trial.scratch_bytes);
-        let known = lock(&self.known).get(&key).copied().filter(|choice| *choice < ways.len());
-        let choice = match known {
-            Some(choice) => choice,
+        ways.retain(|(_, way)| way.workspace(trial.dense_bytes) <= trial.scratch_bytes);
+        let known = lock(&self.known).get(&key).copied();
+        let chosen = match ways.iter().position(|(number, _)| Some(*number) == known) {
+            Some(place) => place,
             None => {
-                let times = ways.iter().enumerate().filter_map(|(one, way)| {
+                let times = ways.iter().enumerate().filter_map(|(place, (_, way))| {
                     let launch = |stream: &Stream| self.launch_conv(way, trial, stream);
-                    Some((self.time(stream, launch)?, one))
+                    Some((self.time(stream, launch)?, place))
                 });
                 let Some((_, best)) = times.min() else { return Err(TuneError::NoWay(text)) };
-                self.remember(key, best);
+                self.remember(key, ways[best].0);
                 best
             }
         };
-        let way = Arc::new(ways.swap_remove(choice));
+        let way = Arc::new(ways.swap_remove(chosen).1);
         lock(&self.convs).insert(text, way.clone());
         Ok(way)
     }

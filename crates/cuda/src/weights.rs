@@ -6,7 +6,6 @@ use crate::lower::Lowered;
 use crate::pack::pack;
 use graph::Graph;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
 
 /// Weights on host and device, shared by the programs of a model.
 #[derive(Debug)]
@@ -47,9 +46,6 @@ pub(crate) enum ResidencyError {
     Used(usize),
 }
 
-/// How long a load waits for memory that an eviction is giving back.
-const PATIENCE: Duration = Duration::from_millis(200);
-
 const ALIGNMENT: usize = 512;
 
 impl Weights {
@@ -79,6 +75,11 @@ impl Weights {
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
+    /// The pinned copy.
+    pub(crate) const fn host(&self) -> &[u8] {
+        self.host.bytes()
+    }
+
     /// Bytes from the beginning that are on the device or on their way.
     pub(crate) fn loaded(&self) -> usize {
         self.lock().loaded
@@ -88,45 +89,49 @@ impl Weights {
     pub(crate) fn is_resident(&self) -> Result<bool, DriverError> {
         let state = self.lock();
         let last = state.groups.last().filter(|_| state.loaded >= self.bytes);
-        Ok(self.bytes == 0 || last.map_or(Ok(false), |(_, event)| event.is_over())?)
+        Ok(self.bytes == 0 || last.map_or(Ok(state.loaded >= self.bytes), |(_, event)| event.is_over())?)
     }
 
-    /// Enqueues the transfer of what is not loaded yet, in groups that end at these bytes; returns at once. Memory for
-    /// everything is mapped first, so that a load never stops half-way.
+    /// Enqueues the transfer of what is not loaded yet, in groups that end at these bytes; returns at once. A load that
+    /// would not fit changes nothing. The first group is on its way before memory for the rest is mapped.
     pub(crate) fn load(&self, ends: &[usize], stream: &Stream) -> Result<(), ResidencyError> {
+        self.load_from(self.host.bytes(), ends, stream)
+    }
+
+    /// As [`Weights::load`], from another copy of the same bytes, which must stay until the transfer is over.
+    pub(crate) fn load_from(
+        &self,
+        source: &[u8],
+        ends: &[usize],
+        stream: &Stream,
+    ) -> Result<(), ResidencyError> {
         self.gpu.bind()?;
-        let begin = Instant::now();
         let mut state = self.lock();
         if state.loaded >= self.bytes {
             return Ok(());
         }
-        loop {
-            if state.range.map(self.bytes)?.is_some() {
-                break;
-            }
-            if begin.elapsed() > PATIENCE {
-                let (free, total) = state.range.pool();
-                return Err(ResidencyError::Full { needed: self.bytes - state.loaded, free, total });
-            }
-            drop(state);
-            std::thread::sleep(Duration::from_micros(50));
-            state = self.lock();
+        let (free, total) = state.range.pool();
+        let missing = state.range.missing(self.bytes);
+        if missing > free {
+            return Err(ResidencyError::Full { needed: missing, free, total });
         }
+        let full = || ResidencyError::Full { needed: missing, free, total };
         let mut from = state.loaded;
+        let mut first = true;
         for end in ends.iter().copied().chain(std::iter::once(self.bytes)) {
             let end = end.min(self.bytes);
             if end <= from {
                 continue;
             }
-            // SAFETY: both ends are within the pinned memory.
-            let source = unsafe { self.host.address().add(from) };
-            stream.upload(self.base + from as u64, source, end - from)?;
+            state.range.map(if first { end } else { self.bytes })?.ok_or_else(full)?;
+            first = false;
+            stream.upload(self.base + from as u64, source[from..end].as_ptr(), end - from)?;
             let event = Event::ordering(&self.gpu)?;
             event.record(stream)?;
             state.groups.push((end, Arc::new(event)));
             from = end;
+            state.loaded = end;
         }
-        state.loaded = self.bytes;
         Ok(())
     }
 

@@ -26,6 +26,21 @@ pub trait Device: Send + Sync {
     /// When the device cannot run the graph.
     fn prepare(&self, graph: &Graph, segments: &[Segment]) -> Result<Arc<dyn Program>, EngineError>;
 
+    /// Segments of a run worth launching ahead: 1 where a launch returns when it is over.
+    fn ahead(&self) -> usize {
+        1
+    }
+
+    /// How long a segment should keep the device at most, where cuts by operations say little about time.
+    fn segment_target(&self) -> Option<Span> {
+        None
+    }
+
+    /// Memory for weights that may come and go: free, and in all. `None` where weights always lie beside programs.
+    fn weight_memory(&self) -> Option<(Bytes, Bytes)> {
+        None
+    }
+
     /// Opens the queue of a partition. To be called on the thread that will use it, once a partition.
     ///
     /// # Errors
@@ -137,8 +152,47 @@ pub trait Program: Send + Sync {
     /// When the run has not finished.
     fn finish(&self, state: Box<dyn State>) -> Result<Vec<Box<dyn Buffer>>, EngineError>;
 
+    /// Its weights, where they may be away from the device; `None` where they always lie beside the program.
+    fn weights(&self) -> Option<Arc<dyn Residency>> {
+        None
+    }
+
     /// For its own backend only.
     fn as_any(&self) -> &dyn Any;
+}
+
+/// Weights that come to a device and leave it. Programs of one model at several batches share them.
+pub trait Residency: Send + Sync {
+    /// Bytes of all, in the order in which segments need them.
+    fn bytes(&self) -> Bytes;
+
+    /// Device memory they take, group by group in the order they travel: what may come or go alone.
+    fn groups(&self) -> Vec<Bytes>;
+
+    /// The same for programs that share weights, and for no others.
+    fn identity(&self) -> usize;
+
+    /// Bytes, from the beginning, that are on the device or on their way.
+    fn loaded(&self) -> Bytes;
+
+    /// Whether everything has arrived.
+    ///
+    /// # Errors
+    /// When a transfer failed.
+    fn is_resident(&self) -> Result<bool, EngineError>;
+
+    /// Begins to bring what is missing, in groups that end at these bytes, and returns at once. Runs may begin: each of
+    /// their segments waits on the device for what it needs. A launch loads by itself what nobody has loaded.
+    ///
+    /// # Errors
+    /// When device memory does not suffice, with the numbers.
+    fn load(&self, groups: &[Bytes]) -> Result<(), EngineError>;
+
+    /// Gives device memory back, all but the first `kept` bytes.
+    ///
+    /// # Errors
+    /// When a run is alive that uses them.
+    fn evict(&self, kept: Bytes) -> Result<(), EngineError>;
 }
 
 /// A segment as runs see it.
@@ -178,6 +232,14 @@ pub trait Queue {
         segment: usize,
         state: &mut dyn State,
     ) -> Result<Ticket, EngineError>;
+
+    /// Does now what the first launch of a run would otherwise have to: capturing, for example.
+    ///
+    /// # Errors
+    /// When the device refuses.
+    fn warm(&mut self, _program: &dyn Program) -> Result<(), EngineError> {
+        Ok(())
+    }
 
     /// Whether a launch is over. Never blocks.
     ///
@@ -261,6 +323,14 @@ pub enum EngineError {
         expected: String,
         /// What it is.
         found: String,
+    },
+    /// Weights cannot come or go.
+    #[error("weights of {model:?} cannot be moved: {why}")]
+    Residency {
+        /// The model.
+        model: String,
+        /// Why, with the numbers.
+        why: String,
     },
     /// The call does not fit the run's state.
     #[error("the run cannot {act} while it is {state}")]

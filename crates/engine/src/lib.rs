@@ -11,7 +11,7 @@ mod exec;
 
 pub use cpu::{CpuDevice, CpuError, online_cores};
 pub use device::{
-    Buffer, Capabilities, Device, DeviceInfo, EngineError, PartitionInfo, Poll, Program, Queue, SegmentInfo,
-    State, TensorSpec, Ticket,
+    Buffer, Capabilities, Device, DeviceInfo, EngineError, PartitionInfo, Poll, Program, Queue, Residency,
+    SegmentInfo, State, TensorSpec, Ticket,
 };
 pub use exec::{Progress, Run};

@@ -41,7 +41,12 @@ impl Bars {
 
     /// Writes `bars.txt`; whether every bar was met.
     pub(crate) fn finish(self, folder: &Path) -> anyhow::Result<bool> {
-        std::fs::write(folder.join("bars.txt"), self.text)?;
+        self.finish_as(&folder.join("bars.txt"))
+    }
+
+    /// Writes the bars of one part; whether all were met.
+    pub(crate) fn finish_as(self, file: &Path) -> anyhow::Result<bool> {
+        std::fs::write(file, self.text)?;
         Ok(!self.short)
     }
 }

@@ -130,6 +130,12 @@ impl Range {
         self.chunks.memory()
     }
 
+    /// Bytes of the pool that mapping the first `bytes` would take.
+    pub(crate) fn missing(&self, bytes: usize) -> usize {
+        let chunk = self.chunks.chunk();
+        (bytes.min(self.bytes).div_ceil(chunk)).saturating_sub(self.mapped.len()) * chunk
+    }
+
     /// Maps chunks so that the first `bytes` have memory. `None` when the pool has too few; nothing has changed then.
     pub(crate) fn map(&mut self, bytes: usize) -> Result<Option<()>, DriverError> {
         let chunk = self.chunks.chunk();

@@ -1,4 +1,5 @@
-// Single precision in memory, products in TF32. See lower/attention.rs for the names defined before.
+// Single precision in memory, products in TF32. See lower/attention.rs for the names defined before, and
+// attention_half.cu for how warps are split.
 __device__ __forceinline__ unsigned NAME_tf32(float x) {
     unsigned out;
     asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(out) : "f"(x));
@@ -11,12 +12,13 @@ __device__ __forceinline__ void NAME_mma(float* c, const unsigned* a, unsigned b
 }
 extern "C" __global__ void __launch_bounds__(128) NAME(const T* __restrict__ q, const T* __restrict__ k,
         const T* __restrict__ v, MASK_PARAMETER T* __restrict__ out) {
-    const int PITCH = D + 4;
-    __shared__ float tile[2 * 64 * (D + 4)];
+    const int PITCH = D + 4, SPLIT = 4 / WARP_ROWS, NT = 8 / SPLIT;
+    __shared__ __align__(16) float tile[2 * 64 * (D + 4)];
     float* ks = tile;
     float* vs = tile + 64 * PITCH;
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
-    const int a = blockIdx.y / HEADS, h = blockIdx.y % HEADS, row = blockIdx.x * 16;
+    const int wr = warp % WARP_ROWS, wk = warp / WARP_ROWS, keys = wk * NT * 8;
+    const int a = blockIdx.y / HEADS, h = blockIdx.y % HEADS, row = (blockIdx.x * WARP_ROWS + wr) * 16;
     const T* qp = q + a * QA + h * QH;
     const T* kp = k + a * KA + h * KH;
     const T* vp = v + a * VA + h * VH;
@@ -37,19 +39,33 @@ extern "C" __global__ void __launch_bounds__(128) NAME(const T* __restrict__ q, 
         __syncthreads();
         for (int i = threadIdx.x; i < 64 * (D / 4); i += 128) {
             const int key = i / (D / 4), d = (i % (D / 4)) * 4, from = base + key;
+            const bool inside = from < KEYS;
+            Pack<float, 4> kk, vv;
+#if WIDE
+            const int at = inside ? from : 0;
+            kk = *(const Pack<float, 4>*)(kp + at * KR + d);
+            vv = *(const Pack<float, 4>*)(vp + at * VR + d);
+#else
             #pragma unroll
             for (int j = 0; j < 4; ++j) {
-                const bool inside = from < KEYS;
-                ks[key * PITCH + d + j] = __int_as_float(NAME_tf32(inside ? kp[from * KR + (d + j) * KD] : 0.f));
-                vs[key * PITCH + d + j] = __int_as_float(NAME_tf32(inside ? vp[from * VR + (d + j) * VD] : 0.f));
+                kk.at[j] = inside ? kp[from * KR + (d + j) * KD] : 0.f;
+                vv.at[j] = inside ? vp[from * VR + (d + j) * VD] : 0.f;
             }
+#endif
+            #pragma unroll
+            for (int j = 0; j < 4; ++j) {
+                kk.at[j] = inside ? __int_as_float(NAME_tf32(kk.at[j])) : 0.f;
+                vv.at[j] = inside ? __int_as_float(NAME_tf32(vv.at[j])) : 0.f;
+            }
+            *(Pack<float, 4>*)(ks + key * PITCH + d) = kk;
+            *(Pack<float, 4>*)(vs + key * PITCH + d) = vv;
         }
         __syncthreads();
-        float s[2][4];
+        float s[NT][4];
         #pragma unroll
-        for (int n = 0; n < 2; ++n) {
+        for (int n = 0; n < NT; ++n) {
             s[n][0] = s[n][1] = s[n][2] = s[n][3] = 0.f;
-            const float* kk = ks + (warp * 16 + n * 8 + g) * PITCH;
+            const float* kk = ks + (keys + n * 8 + g) * PITCH;
             #pragma unroll
             for (int i = 0; i < D / 8; ++i) {
                 NAME_mma(s[n], qa[i], __float_as_int(kk[i * 8 + t]), __float_as_int(kk[i * 8 + t + 4]));
@@ -57,10 +73,10 @@ extern "C" __global__ void __launch_bounds__(128) NAME(const T* __restrict__ q, 
         }
         float n0 = m0, n1 = m1;
         #pragma unroll
-        for (int n = 0; n < 2; ++n) {
+        for (int n = 0; n < NT; ++n) {
             #pragma unroll
             for (int j = 0; j < 2; ++j) {
-                const int key = base + warp * 16 + n * 8 + 2 * t + j;
+                const int key = base + keys + n * 8 + 2 * t + j;
                 const bool inside = key < KEYS;
                 s[n][j] = inside ? s[n][j] + MASK(a, h, r0, key) : -INFINITE;
                 s[n][2 + j] = inside ? s[n][2 + j] + MASK(a, h, r1, key) : -INFINITE;
@@ -77,14 +93,14 @@ extern "C" __global__ void __launch_bounds__(128) NAME(const T* __restrict__ q, 
         #pragma unroll
         for (int i = 0; i < D / 8; ++i) { o[i][0] *= f0; o[i][1] *= f0; o[i][2] *= f1; o[i][3] *= f1; }
         #pragma unroll
-        for (int n = 0; n < 2; ++n) {
+        for (int n = 0; n < NT; ++n) {
             unsigned p[4];
             const float p0 = exp2f(s[n][0] - z0), p1 = exp2f(s[n][1] - z0);
             const float p2 = exp2f(s[n][2] - z1), p3 = exp2f(s[n][3] - z1);
             l0 += p0 + p1; l1 += p2 + p3;
             // Column t of the product's left operand is key 2t, column t + 4 key 2t + 1.
             p[0] = NAME_tf32(p0); p[1] = NAME_tf32(p2); p[2] = NAME_tf32(p1); p[3] = NAME_tf32(p3);
-            const float* v0 = vs + (warp * 16 + n * 8 + 2 * t) * PITCH;
+            const float* v0 = vs + (keys + n * 8 + 2 * t) * PITCH;
             #pragma unroll
             for (int i = 0; i < D / 8; ++i) {
                 NAME_mma(o[i], p, __float_as_int(v0[i * 8 + g]), __float_as_int(v0[PITCH + i * 8 + g]));
@@ -93,6 +109,21 @@ extern "C" __global__ void __launch_bounds__(128) NAME(const T* __restrict__ q, 
     }
     l0 += __shfl_xor_sync(0xffffffffu, l0, 1); l0 += __shfl_xor_sync(0xffffffffu, l0, 2);
     l1 += __shfl_xor_sync(0xffffffffu, l1, 1); l1 += __shfl_xor_sync(0xffffffffu, l1, 2);
+    T* op = out + a * OA + h * OH;
+#if WARP_ROWS == 4
+    #pragma unroll
+    for (int i = 0; i < D / 8; ++i) {
+        const int d = i * 8 + 2 * t;
+        if (row + g < ROWS) {
+            op[(row + g) * OR + d * OD] = (o[i][0] / l0);
+            op[(row + g) * OR + (d + 1) * OD] = (o[i][1] / l0);
+        }
+        if (row + g + 8 < ROWS) {
+            op[(row + g + 8) * OR + d * OD] = (o[i][2] / l1);
+            op[(row + g + 8) * OR + (d + 1) * OD] = (o[i][3] / l1);
+        }
+    }
+#else
     // The warps' shares of the keys, joined.
     __shared__ float most[4][16], sums[4][16];
     __syncthreads();
@@ -106,19 +137,23 @@ extern "C" __global__ void __launch_bounds__(128) NAME(const T* __restrict__ q, 
         os[(warp * 16 + g + 8) * D + i * 8 + 2 * t + 1] = o[i][3];
     }
     __syncthreads();
-    T* op = out + a * OA + h * OH;
-    for (int i = threadIdx.x; i < 16 * D; i += 128) {
-        const int r = i / D, d = i % D;
-        if (row + r >= ROWS) continue;
-        const float top = fmaxf(fmaxf(most[0][r], most[1][r]), fmaxf(most[2][r], most[3][r]));
+    for (int i = threadIdx.x; i < WARP_ROWS * 16 * D; i += 128) {
+        const int w0 = i / (16 * D), r = (i / D) % 16, d = i % D;
+        const int at = (blockIdx.x * WARP_ROWS + w0) * 16 + r;
+        if (at >= ROWS) continue;
+        float top = -INFINITE;
+        #pragma unroll
+        for (int w = 0; w < SPLIT; ++w) top = fmaxf(top, most[w * WARP_ROWS + w0][r]);
         const float z = top == -INFINITE ? 0.f : top;
         float sum = 0.f, value = 0.f;
         #pragma unroll
-        for (int w = 0; w < 4; ++w) {
-            const float f = exp2f(most[w][r] - z);
-            sum += f * sums[w][r];
-            value += f * os[(w * 16 + r) * D + d];
+        for (int w = 0; w < SPLIT; ++w) {
+            const int from = w * WARP_ROWS + w0;
+            const float f = exp2f(most[from][r] - z);
+            sum += f * sums[from][r];
+            value += f * os[(from * 16 + r) * D + d];
         }
-        op[(row + r) * OR + d * OD] = value / sum;
+        op[at * OR + d * OD] = (value / sum);
     }
+#endif
 }

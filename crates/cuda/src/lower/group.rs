@@ -349,6 +349,16 @@ impl Planner<'_> {
         };
         let mut layers = vec![at];
         while weighted && real {
+            if matches!(layer.op, Op::EinSum(_))
+                && linear.residual.is_none()
+                && linear.activation == Activation::None
+                && let Some((inner, out)) = self.gelu(linear.out, at)
+            {
+                layers.extend(inner);
+                linear.activation = Activation::GeluTanh;
+                linear.out = out;
+                break;
+            }
             let Some(reader) = self.reader(linear.out, at) else { break };
             let shape = &graph.value(linear.out).shape;
             let op = &graph.layers[reader].op;
@@ -395,6 +405,67 @@ impl Planner<'_> {
             self.taken[*layer] = true;
         }
         linear
+    }
+
+    /// The layers of a Gaussian error linear unit of `value` and its result, where the library's unit may stand for it: by
+    /// the hyperbolic tangent in every precision but single, by the error function where both round to the same half.
+    fn gelu(&self, value: ValueId, of: usize) -> Option<(Vec<usize>, ValueId)> {
+        if self.outputs.contains(&value) || self.precision == Precision::Fp32 {
+            return None;
+        }
+        let readers = self.consumers[value.index()].clone();
+        if !readers.iter().all(|at| !self.taken[*at] && self.same_segment(*at, of)) {
+            return None;
+        }
+        let near = |found: f64, wanted: f64| (found - wanted).abs() < 1e-4 * wanted;
+        let joined = |at: usize, kind: Binary, wanted: f64| {
+            let layer = &self.graph.layers[at];
+            let by = self.other(at, value).and_then(|other| scalar(self.graph, other));
+            layer.op == Op::Binary(kind) && by.is_some_and(|by| near(by, wanted))
+        };
+        let then = |at: usize, kind: Binary, wanted: f64| {
+            self.scaled(self.output(at), at, kind).filter(|(_, by)| near(*by, wanted)).map(|(at, _)| at)
+        };
+        let called = |at: usize, function: Function| {
+            self.reader_is(self.output(at), at, &Op::Unary(Unary::Plain(function)))
+        };
+        match readers.as_slice() {
+            [a, b] if matches!(self.precision, Precision::Fp16 | Precision::Bf16) => {
+                let half = std::f64::consts::FRAC_1_SQRT_2;
+                let inner =
+                    |at: &usize| joined(*at, Binary::Div, half.recip()) || joined(*at, Binary::Mul, half);
+                let (inside, product) = if inner(a) { (*a, *b) } else { (*b, *a) };
+                if !inner(&inside) {
+                    return None;
+                }
+                let erf = called(inside, Function::Erf)?;
+                let sum = then(erf, Binary::Add, 1.0)?;
+                let joins = self.reader(self.output(sum), sum)? == product
+                    && self.graph.layers[product].op == Op::Binary(Binary::Mul)
+                    && self.other(product, value) == Some(self.output(sum));
+                let halved = then(product, Binary::Mul, 0.5).filter(|_| joins)?;
+                Some((vec![inside, erf, sum, product, halved], self.output(halved)))
+            }
+            [_, _, _] => {
+                let halved = *readers.iter().find(|at| joined(**at, Binary::Mul, 0.5))?;
+                let cube = *readers.iter().find(|at| joined(**at, Binary::Pow, 3.0))?;
+                let scaled = then(cube, Binary::Mul, 0.044_715)?;
+                let sum = *readers.iter().find(|at| **at != halved && **at != cube)?;
+                let adds = self.graph.layers[sum].op == Op::Binary(Binary::Add)
+                    && self.other(sum, value) == Some(self.output(scaled))
+                    && self.reader(self.output(scaled), scaled) == Some(sum);
+                let inside = then(sum, Binary::Mul, 0.797_884_56).filter(|_| adds)?;
+                let tanh = called(inside, Function::Tanh)?;
+                let one = then(tanh, Binary::Add, 1.0)?;
+                let product = self.reader(self.output(one), one)?;
+                let joins = self.graph.layers[product].op == Op::Binary(Binary::Mul)
+                    && self.other(product, self.output(one)) == Some(self.output(halved))
+                    && self.reader(self.output(halved), halved) == Some(product);
+                let layers = vec![halved, cube, scaled, sum, inside, tanh, one, product];
+                joins.then(|| (layers, self.output(product)))
+            }
+            _ => None,
+        }
     }
 
     /// The layer at whose place a product and its epilogue run: the last.

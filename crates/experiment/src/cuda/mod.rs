@@ -1,8 +1,11 @@
 //! The CUDA engine measured on a GPU: run there from a prebuilt binary, `experiment cuda PART --OUT FOLDER …`.
 
 mod check;
+mod cycles;
 mod latency;
 mod model;
+mod preempt;
+mod switch;
 
 use anyhow::bail;
 use std::path::Path;
@@ -17,10 +20,17 @@ pub(crate) fn run(arguments: &[&str]) -> anyhow::Result<bool> {
         ["latency", out, precisions, batches, models @ ..] => {
             latency::run(Path::new(out), precisions, batches, models)
         }
+        ["switch", out, precisions, models @ ..] => switch::run(Path::new(out), precisions, models),
+        ["preempt", out, precision, low, high] => preempt::run(Path::new(out), precision, low, high),
+        ["cycles", out, precision, batch, inference] => {
+            cycles::run(Path::new(out), precision, batch, inference)
+        }
+        ["churn", out, precision, models @ ..] => cycles::churn(Path::new(out), precision, models),
         ["steps", precision, batch, model] => latency::steps(precision, batch, model),
         _ => bail!(
             "name a part: conformance | check OUT PRECISIONS BATCHES MODEL… | latency OUT PRECISIONS BATCHES MODEL… | \
-             steps PRECISION BATCH MODEL"
+             switch OUT PRECISIONS MODEL… | preempt OUT PRECISION LOW HIGH | cycles OUT PRECISION BATCH INFERENCE | \
+             churn OUT PRECISION MODEL… | steps PRECISION BATCH MODEL"
         ),
     }
 }

@@ -1,14 +1,16 @@
 //! Models and inputs for the GPU experiments.
 
+use crate::statistics::median;
 use ::cuda::{CudaDevice, CudaOptions, Precision};
 use anyhow::{Context as _, bail};
 use engine::{Buffer, Device, Program, Queue, Run};
 use graph::zoo::{self, ZooOptions};
-use graph::{DType, Graph, ImportLimits, Model, SegmentOptions, Sizes};
+use graph::{DType, Graph, ImportLimits, Model, Segment, SegmentOptions, Sizes, segment};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use vocab::{Bytes, Rng};
+use std::time::Instant;
+use vocab::{Bytes, Rng, Span};
 
 /// A network of the zoo, or an ONNX file.
 pub(crate) fn load(name: &str) -> anyhow::Result<Model> {
@@ -107,3 +109,36 @@ pub(crate) fn run_through(
 
 /// One segment.
 pub(crate) const WHOLE: SegmentOptions = SegmentOptions { segments_max: 1, flops_min: 0 };
+
+/// Segments of about this device time each, for a model that takes `alone` in one.
+pub(crate) fn segments_of(graph: &Graph, alone: Span, each: Span) -> Vec<Segment> {
+    let count = usize::try_from(alone.ns().div_ceil(each.ns().max(1))).unwrap_or(1);
+    segment(graph, &SegmentOptions { segments_max: count.max(1), flops_min: 0 })
+}
+
+/// Median time of a warm run from its launch to its outputs, and the median device time of each segment.
+pub(crate) fn warm_time(
+    device: &dyn Device,
+    queue: &mut dyn Queue,
+    program: &Arc<dyn Program>,
+    rounds: usize,
+) -> anyhow::Result<(Span, Vec<Span>)> {
+    let mut whole = Vec::new();
+    let mut each: Vec<Vec<Span>> = vec![Vec::new(); program.segments().len()];
+    for round in 0..rounds + 3 {
+        let begin = Instant::now();
+        let mut run = Run::new(program.clone(), inputs(device, &**program)?)?;
+        while !run.is_launched() {
+            run.launch(queue)?;
+        }
+        run.settle(queue)?;
+        let time = Span::from(begin.elapsed());
+        let times = run.take_times();
+        run.finish()?;
+        if round >= 3 {
+            whole.push(time);
+            each.iter_mut().zip(times).for_each(|(all, time)| all.push(time));
+        }
+    }
+    Ok((median(&whole), each.iter().map(|times| median(times)).collect()))
+}

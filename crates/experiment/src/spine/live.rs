@@ -53,6 +53,7 @@ impl Live {
             batch_default: batch_max,
             segments: SegmentOptions::default(),
             calibration: Calibration { repeats: 7, patience: Span::from_ms(20_000) },
+            staging: vocab::Bytes(0),
         };
         let runtime = Runtime::start(options, repository.entries, Arc::new(Metrics::new()))?;
         while runtime.handle().readiness() != Readiness::Ready {

@@ -8,12 +8,12 @@ use super::variant::{Binding, Variant, buckets};
 use crate::metrics::{End, Ended};
 use crate::repository::ModelEntry;
 use engine::{Buffer, Device, EngineError, Program, Queue, Run};
-use graph::{Batch, Dim, HostTensor, Model, Port, SegmentOptions, Segmentation, Sizes};
+use graph::{Batch, Dim, Graph, HostTensor, Model, Port, SegmentOptions, Segmentation, Sizes};
 use sched::node::{BucketCost, ModelSpec};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
-use vocab::{ModelId, Request, Span};
+use vocab::{Bytes, ModelId, Request, Span};
 
 /// Work for the loader.
 pub(super) enum Job {
@@ -204,7 +204,10 @@ impl Loader {
             }
             let batch = if batched { rows as usize } else { alone };
             let graph = model.at(&Sizes { batch, free: free.clone() }).map_err(|error| error.to_string())?;
-            let cuts = cuts.get_or_insert_with(|| Segmentation::of(&graph, &self.segments));
+            let cuts = match &mut cuts {
+                Some(cuts) => cuts,
+                none => none.insert(self.cut(&model, batch_max, &free, &graph, queue)?),
+            };
             let segments = cuts.apply(&graph).map_err(|error| error.to_string())?;
             let program = self.device.prepare(&graph, &segments).map_err(|error| error.to_string())?;
             let times = measure(&*self.device, queue, &program, self.calibration);
@@ -225,8 +228,42 @@ impl Loader {
             costs,
         };
         let metrics = served.metrics.clone();
-        self.shared.send(Message::AddModel { spec, metrics });
-        Ok(Arc::new(Variant { id, programs, batched }))
+        let weights = super::variant::weights(&programs);
+        // Measuring brought them to the device; from here on the scheduler says when they are there.
+        for weights in &weights {
+            weights.evict(Bytes(0)).map_err(|error| error.to_string())?;
+        }
+        self.shared.send(Message::AddModel { spec, metrics, weights: weights.clone() });
+        Ok(Arc::new(Variant { id, programs, batched, weights }))
+    }
+
+    /// Where a model is cut: by operations, or into as many segments as its time on the device at the largest batch asks
+    /// for.
+    fn cut(
+        &self,
+        model: &Model,
+        batch_max: u32,
+        free: &Binding,
+        graph: &Graph,
+        queue: &mut dyn Queue,
+    ) -> Result<Segmentation, String> {
+        let Some(target) = self.device.segment_target() else {
+            return Ok(Segmentation::of(graph, &self.segments));
+        };
+        let batch = if batch_max > 0 { batch_max as usize } else { graph.batch };
+        let largest =
+            model.at(&Sizes { batch, free: free.clone() }).map_err(|error| error.to_string())?;
+        let whole = Segmentation::of(&largest, &SegmentOptions { segments_max: 1, flops_min: 0 });
+        let cut = whole.apply(&largest).map_err(|error| error.to_string())?;
+        let program = self.device.prepare(&largest, &cut).map_err(|error| error.to_string())?;
+        let times = measure(&*self.device, queue, &program, self.calibration);
+        let total: Span = times.map_err(|error| error.to_string())?.into_iter().sum();
+        for weights in program.weights() {
+            weights.evict(Bytes(0)).map_err(|error| error.to_string())?;
+        }
+        let count = usize::try_from(total.ns().div_ceil(target.ns().max(1))).unwrap_or(1);
+        let segments_max = count.clamp(1, self.segments.segments_max);
+        Ok(Segmentation::of(&largest, &SegmentOptions { segments_max, flops_min: 0 }))
     }
 
     /// Prepares the programs for new shapes, then hands the waiting submission on, unless it has ended by then.

@@ -9,6 +9,7 @@
 
 mod handle;
 mod load;
+mod mover;
 mod observe;
 mod partition;
 mod preparing;

@@ -153,7 +153,8 @@ impl Partition {
         let begin = Instant::now();
         let rows = start.rows.iter().sum();
         let program = start.variant.program(rows).clone();
-        let inputs = gather(&*self.device, &*program, &start.inputs);
+        let ready = start.variant.await_load();
+        let inputs = ready.and_then(|()| gather(&*self.device, &*program, &start.inputs));
         match inputs.and_then(|inputs| Run::new(program, inputs)) {
             Err(error) => self.tell(Event::RunFailed { run, why: error.to_string() }),
             Ok(active) => {
@@ -173,9 +174,12 @@ impl Partition {
         }
     }
 
-    /// Runs segments until the end, or until an edge at which the control word says otherwise.
+    /// Runs segments until the end, or until an edge at which the control word says otherwise. As many are in flight as
+    /// the device takes ahead; a run told to stop lets those end first.
     fn go_on(&mut self, mut active: Active) {
         let run = active.id;
+        let ahead = self.device.ahead();
+        let mut stopping = false;
         loop {
             match active.run.progress() {
                 Progress::Finished => return self.finish(active),
@@ -183,15 +187,26 @@ impl Partition {
                     active.run.abandon();
                     return self.tell(Event::RunAbandoned { run });
                 }
-                Progress::AtEdge { next } if self.control.take_park(run) => return self.park(active, next),
+                Progress::AtEdge { next } if stopping || self.control.take_park(run) => {
+                    return self.park(active, next);
+                }
                 _ => {}
             }
-            let queue = &mut *self.queue;
-            let step = active.run.launch(queue).and_then(|()| active.run.settle(queue));
-            if let Err(error) = step {
+            stopping = stopping || self.control.take_park(run);
+            let holds = stopping || self.control.wants_abandon(run);
+            if let Err(error) = self.advance(&mut active, if holds { 0 } else { ahead }) {
                 return self.tell(Event::RunFailed { run, why: error.to_string() });
             }
         }
+    }
+
+    /// Launches until `ahead` segments are in flight, then waits for the oldest.
+    fn advance(&mut self, active: &mut Active, ahead: usize) -> Result<(), EngineError> {
+        let queue = &mut *self.queue;
+        while active.run.under_way() < ahead && !active.run.is_launched() {
+            active.run.launch(queue)?;
+        }
+        active.run.settle_one(queue).map(drop)
     }
 
     fn park(&mut self, mut active: Active, next: usize) {

@@ -3,6 +3,7 @@
 use super::Handle;
 use super::handle::{ModelInfo, ModelState, Outcome, Readiness, Submission, SubmitError, Ticket};
 use super::load::{Calibration, Job, Loader, Parts};
+use super::mover;
 use super::observe::Observer;
 use super::partition::{self, Answers};
 use super::preparing::{Claim, Preparing, Taker};
@@ -10,7 +11,7 @@ use super::scheduler::{Scheduler, first_events};
 use super::variant::{Binding, Variant, binding};
 use crate::metrics::{Metrics, ModelMetrics};
 use crate::repository::{ModelConfig, ModelEntry};
-use engine::{Device, EngineError};
+use engine::{Device, EngineError, Residency};
 use graph::{Dim, HostTensor, ImportLimits, Model, Port, SegmentOptions};
 use sched::node::policy::Choice;
 use sched::node::{Event, ModelSpec, NodeWorld};
@@ -20,7 +21,7 @@ use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 use tokio::sync::oneshot;
-use vocab::{ModelId, Request, RequestId, Time};
+use vocab::{Bytes, ModelId, Request, RequestId, Time};
 
 /// The driver's clock: time since it started.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +38,7 @@ pub(super) enum Message {
     Submit(Work),
     Cancel { request: RequestId },
     Device { event: Event, answers: Option<Answers> },
-    AddModel { spec: ModelSpec, metrics: Arc<ModelMetrics> },
+    AddModel { spec: ModelSpec, metrics: Arc<ModelMetrics>, weights: Vec<Arc<dyn Residency>> },
     RemoveModel { model: ModelId },
     Stop,
 }
@@ -408,6 +409,8 @@ pub struct RuntimeOptions {
     pub segments: SegmentOptions,
     /// How their costs are measured.
     pub calibration: Calibration,
+    /// Device memory for weights that the scheduler is not given: models are prepared and measured in it.
+    pub staging: Bytes,
 }
 
 /// Why a runtime cannot start.
@@ -446,6 +449,7 @@ impl Runtime {
             let worker = partition::spawn(options.device.clone(), partition.id, clock, inbox.clone())?;
             workers.insert(partition.id, worker);
         }
+        let mover = mover::spawn(inbox.clone())?;
         let models = entries.iter().map(|entry| served(entry, &metrics)).collect();
         let shared = Arc::new(Shared {
             models,
@@ -460,6 +464,7 @@ impl Runtime {
             draining: AtomicBool::new(false),
         });
         let mut scheduler = Scheduler {
+            mover,
             world: NodeWorld::new(),
             policy: options.policy.build(),
             workers,
@@ -471,7 +476,7 @@ impl Runtime {
             metrics,
             clock,
         };
-        scheduler.begin(&first_events(&*options.device));
+        scheduler.begin(&first_events(&*options.device, options.staging));
         let loader = Loader {
             shared: shared.clone(),
             device: options.device,

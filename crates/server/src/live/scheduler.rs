@@ -2,17 +2,18 @@
 //! sees the world.
 
 use super::handle::{Answer, Outcome, Timing};
+use super::mover::{self, Order};
 use super::observe::Observer;
 use super::partition::{Answers, Command, Start, Worker};
 use super::runtime::{Clock, Message, Work};
 use crate::metrics::{End, Ended, Metrics, ModelMetrics};
-use sched::node::{Act, Decision, Event, NodeWorld, Why};
+use sched::node::{Act, Decision, Event, NodeWorld, WeightGroup, Why};
 use sched::{Policy, World, turn};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
-use vocab::{Class, ModelId, PartitionId, RequestId, RunId, Span, Time};
+use vocab::{Bytes, Class, ModelId, PartitionId, RequestId, RunId, Span, Time};
 
 /// Messages folded into one turn at most, so that a flood cannot keep decisions waiting.
 const DRAIN_MAX: usize = 4_096;
@@ -32,6 +33,7 @@ pub(super) struct Scheduler {
     pub(super) observers: Vec<Observer>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) clock: Clock,
+    pub(super) mover: Sender<Order>,
 }
 
 /// A run as this driver keeps it.
@@ -95,9 +97,17 @@ impl Scheduler {
                 }
                 events.push(event);
             }
-            Message::AddModel { spec, metrics } => {
-                self.models.insert(spec.id, metrics);
+            Message::AddModel { spec, metrics, weights } => {
+                let model = spec.id;
+                self.models.insert(model, metrics);
                 events.push(Event::ModelAdded { spec });
+                let group = |bytes| WeightGroup { bytes, transfer: Span::ZERO, first_segment: 0 };
+                let groups: Vec<WeightGroup> =
+                    weights.iter().flat_map(|weights| weights.groups()).map(group).collect();
+                if !groups.is_empty() {
+                    self.order(Order::Know { model, weights });
+                    events.push(Event::WeightsStored { model, groups });
+                }
             }
             Message::RemoveModel { model } => events.push(Event::ModelRemoved { model }),
             Message::Stop => return true,
@@ -202,7 +212,17 @@ impl Scheduler {
                 self.command(partition, Command::Abandon { run: *run });
             }
             Act::Reject { request } => self.refuse(now, *request, &decision.why),
+            Act::Load { model, device } => self.order(Order::Load { model: *model, device: *device }),
+            Act::Evict { model, device, keep } => {
+                self.order(Order::Evict { model: *model, device: *device, keep: *keep });
+            }
             Act::Expire { request } => self.expire(now, *request, &decision.why),
+        }
+    }
+
+    fn order(&self, order: Order) {
+        if self.mover.send(order).is_err() {
+            tracing::error!("the thread that moves weights has ended; models that are away cannot be served");
         }
     }
 
@@ -302,10 +322,19 @@ pub(super) fn wall_ms() -> u64 {
 }
 
 /// The world as a driver begins with it, and the events that say so.
-pub(super) fn first_events(device: &dyn engine::Device) -> Vec<Event> {
+pub(super) fn first_events(device: &dyn engine::Device, staging: Bytes) -> Vec<Event> {
     let partition =
         |info: &engine::PartitionInfo| Event::PartitionAdded { partition: info.id, name: info.name.clone() };
-    device.partitions().iter().map(partition).collect()
+    let mut events: Vec<Event> = device.partitions().iter().map(partition).collect();
+    if let Some((_, total)) = device.weight_memory() {
+        events.push(Event::DeviceAdded {
+            device: mover::DEVICE,
+            name: device.info().kind.clone(),
+            memory: Bytes(total.0.saturating_sub(staging.0)),
+            partitions: device.partitions().iter().map(|info| info.id).collect(),
+        });
+    }
+    events
 }
 
 impl Scheduler {

@@ -1,9 +1,10 @@
 //! A model at one set of free sizes: its programs by batch bucket, and how requests become runs of them.
 
-use engine::{Buffer, Device, EngineError, Program, TensorSpec};
+use engine::{Buffer, Device, EngineError, Program, Residency, TensorSpec};
 use graph::{Dim, HostTensor, Port};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use vocab::ModelId;
 
 /// A size for each free dimension.
@@ -17,6 +18,22 @@ pub(super) struct Variant {
     pub(super) programs: Vec<(u32, Arc<dyn Program>)>,
     /// Whether rows of several requests may share a run.
     pub(super) batched: bool,
+    /// Weights that come and go; empty where they always lie beside the programs.
+    pub(super) weights: Vec<Arc<dyn Residency>>,
+}
+
+/// Longest wait for a load that was ordered to begin.
+const LOAD_WAIT: Duration = Duration::from_secs(5);
+
+/// The weights of these programs, each once.
+pub(super) fn weights(programs: &[(u32, Arc<dyn Program>)]) -> Vec<Arc<dyn Residency>> {
+    let mut found: Vec<Arc<dyn Residency>> = Vec::new();
+    for weights in programs.iter().filter_map(|(_, program)| program.weights()) {
+        if !found.iter().any(|known| known.identity() == weights.identity()) {
+            found.push(weights);
+        }
+    }
+    found
 }
 
 /// Batch buckets up to `batch_max`: powers of two, and `batch_max` itself.
@@ -53,6 +70,19 @@ pub(super) fn binding(ports: &[Port], tensors: &[HostTensor]) -> Result<Binding,
 }
 
 impl Variant {
+    /// Waits until the load that the scheduler ordered has begun, so that a run never begins it out of turn.
+    pub(super) fn await_load(&self) -> Result<(), EngineError> {
+        let begin = Instant::now();
+        while self.weights.iter().any(|weights| weights.loaded() < weights.bytes()) {
+            if begin.elapsed() > LOAD_WAIT {
+                let why = format!("its load did not begin within {} s", LOAD_WAIT.as_secs());
+                return Err(EngineError::Residency { model: self.id.to_string(), why });
+            }
+            std::thread::sleep(Duration::from_micros(20));
+        }
+        Ok(())
+    }
+
     /// The program that serves `rows`.
     pub(super) fn program(&self, rows: u32) -> &Arc<dyn Program> {
         let at = self.programs.partition_point(|(size, _)| *size < rows).min(self.programs.len() - 1);
