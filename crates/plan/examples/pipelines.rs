@@ -4,7 +4,7 @@
 #![expect(clippy::print_stdout, reason = "a program that prints")]
 
 use plan::formats::{Link, read_pipedream};
-use plan::pipeline::{Level, Transfers, plan_pipeline, plan_published};
+use plan::pipeline::{Discipline, Level, Transfers, plan_pipeline, plan_published};
 use std::error::Error;
 use std::time::Instant;
 
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             Err(error) => error.to_string(),
         };
         let middle = Instant::now();
-        let (plan, report) = plan_pipeline(&graph, &levels, None, &|| false)?;
+        let (plan, report) = plan_pipeline(&graph, &levels, None, Discipline::Stashing, &|| false)?;
         let proof = if report.proved { "proved" } else { "unproved" };
         println!(
             "{:<28} published {published} in {:.3} s; default {:.7} s, at least {:.7} s, {proof}, {} cuts, in {:.3} s",

@@ -1,8 +1,9 @@
 //! Scores a pipeline from scratch, by the default optimiser's model.
 
+use super::flush::drained;
 use super::layers::Layers;
-use super::optimise::{communication, resident};
-use super::{Level, Pipeline, PipelineError, Stage, check_levels};
+use super::optimise::communication;
+use super::{Discipline, Level, Pipeline, PipelineError, Stage, check_levels};
 use crate::operators::OperatorGraph;
 use std::collections::{BTreeMap, BTreeSet};
 use thiserror::Error;
@@ -91,6 +92,7 @@ pub fn judge_pipeline(
     graph: &OperatorGraph,
     levels: &[Level],
     memory_bytes: Option<u64>,
+    discipline: Discipline,
     pipeline: &Pipeline,
 ) -> Result<PipelineVerdict, PipelineError> {
     check_levels(levels)?;
@@ -105,7 +107,8 @@ pub fn judge_pipeline(
             faults.push(PipelineFault::Empty { stage: number });
         }
     }
-    let scoring = Scoring { graph, levels, layers: &layers, place_of: place_of(&layers) };
+    let place_of = place_of(&layers);
+    let scoring = Scoring { graph, levels, discipline, layers: &layers, place_of };
     if !faults.is_empty() {
         return Ok(PipelineVerdict { seconds: f64::INFINITY, stages: Vec::new(), faults });
     }
@@ -120,6 +123,12 @@ pub fn judge_pipeline(
         }
         stages.push(score);
     }
+    let seconds = match discipline {
+        Discipline::Flush { minibatches } if faults.is_empty() => {
+            drained(graph, levels, pipeline, minibatches)?.max(seconds)
+        }
+        _ => seconds,
+    };
     Ok(PipelineVerdict { seconds, stages, faults })
 }
 
@@ -130,6 +139,7 @@ fn place_of(layers: &Layers) -> BTreeMap<usize, usize> {
 struct Scoring<'a> {
     graph: &'a OperatorGraph,
     levels: &'a [Level],
+    discipline: Discipline,
     layers: &'a Layers,
     /// The layer of each forward operator's place.
     place_of: BTreeMap<usize, usize>,
@@ -184,8 +194,13 @@ impl Scoring<'_> {
                 _ => self.seconds(&group, level, faults),
             };
             let parameters = self.sum(&members, |layer| self.layers.layers[layer].parameter_bytes);
-            let communicating =
-                communication(self.levels[level], replicas, self.crossing(&members), parameters);
+            let communicating = communication(
+                self.levels[level],
+                replicas,
+                self.crossing(&members),
+                parameters,
+                self.discipline.round(),
+            );
             slowest = slowest.max(computing.max(communicating) / replicas as f64);
         }
         slowest
@@ -204,9 +219,10 @@ impl Scoring<'_> {
                 stage.replicas[0],
                 self.crossing(&members),
                 parameters,
+                self.discipline.round(),
             ),
             in_flight,
-            resident_bytes: resident(in_flight, parameters, activations),
+            resident_bytes: self.discipline.resident(in_flight, parameters, activations),
         }
     }
 

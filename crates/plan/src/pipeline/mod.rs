@@ -2,6 +2,7 @@
 
 mod costs;
 mod cuts;
+mod flush;
 mod judge;
 mod layers;
 mod optimise;
@@ -25,6 +26,47 @@ pub struct Level {
     pub machines: usize,
     /// Bytes a second between two members.
     pub bytes_per_second: f64,
+}
+
+/// How minibatches follow each other, and so what a device keeps and how often replicas exchange gradients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Discipline {
+    /// Without a pause; a device keeps the parameters that each minibatch in flight began with, and replicas exchange
+    /// gradients after each (PipeDream).
+    #[default]
+    Stashing,
+    /// Without a pause; two versions of the parameters, and an exchange every so many minibatches (PipeDream-2BW).
+    TwoVersions {
+        /// Minibatches between two exchanges.
+        minibatches: usize,
+    },
+    /// Drained after so many minibatches, which then change the parameters together (1F1B with a flush).
+    Flush {
+        /// Minibatches of a round.
+        minibatches: usize,
+    },
+}
+
+impl Discipline {
+    /// Minibatches after which replicas exchange gradients.
+    fn round(self) -> usize {
+        match self {
+            Self::Stashing => 1,
+            Self::TwoVersions { minibatches } | Self::Flush { minibatches } => minibatches.max(1),
+        }
+    }
+
+    /// Bytes that a device of a stage keeps while so many minibatches are in flight, with one set of gradients.
+    fn resident(self, in_flight: usize, parameter_bytes: f64, activation_bytes: f64) -> f64 {
+        let versions = match self {
+            Self::Stashing => in_flight,
+            Self::TwoVersions { .. } => 2,
+            Self::Flush { .. } => 1,
+        };
+        let stashed =
+            if let Self::Flush { minibatches } = self { in_flight.min(minibatches) } else { in_flight };
+        (versions + 1) as f64 * parameter_bytes + stashed as f64 * activation_bytes
+    }
 }
 
 /// One stage: consecutive layers on some devices.
@@ -101,6 +143,12 @@ pub enum PipelineError {
         /// How many are planned.
         limit: usize,
     },
+    /// A round of no minibatches.
+    #[error("a round needs a minibatch; give at least 1")]
+    Round,
+    /// The schedule of a drained round cannot be run.
+    #[error("the round cannot be run: {0}")]
+    Schedule(String),
     /// No pipeline fits the memory of a device.
     #[error("no pipeline fits devices of {memory_bytes} bytes; use larger ones or more of them")]
     Memory {

@@ -5,13 +5,15 @@
 //! (each way, outputs and their gradients), and a ring all-reduce of its parameters among replicas. Stages lie between
 //! ideals of all layers, so branches are cut anywhere and sums are exact.
 //!
-//! Memory: a device keeps parameters and activations of every minibatch in flight, and one set of gradients. On inner
+//! Memory: a device keeps activations of every minibatch in flight, one set of gradients, and as many versions of the
+//! parameters as the discipline needs. On inner
 //! levels, where it is not known how many devices follow, all others are taken to follow.
 
 use super::cuts::Cuts;
+use super::flush::plan_flush;
 use super::judge::judge_pipeline;
 use super::layers::Layers;
-use super::{Level, Pipeline, PipelineError, PipelineReport, Stage, check_levels};
+use super::{Discipline, Level, Pipeline, PipelineError, PipelineReport, Stage, check_levels};
 use crate::operators::OperatorGraph;
 
 /// Cuts that are searched, however few machines there are.
@@ -23,15 +25,17 @@ const CUTS_FEW: usize = 48;
 /// Cells of one table.
 const CELLS_MAX: usize = 1 << 22;
 
-/// Seconds that a stage communicates for a minibatch, before its replicas share the minibatches.
-pub(super) fn communication(level: Level, replicas: usize, crossing_bytes: f64, parameter_bytes: f64) -> f64 {
-    let ring = 2.0 * (replicas - 1) as f64 / replicas as f64 * parameter_bytes;
+/// Seconds that a stage communicates for a minibatch, before its replicas share the minibatches; they exchange gradients
+/// once a round of minibatches.
+pub(super) fn communication(
+    level: Level,
+    replicas: usize,
+    crossing_bytes: f64,
+    parameter_bytes: f64,
+    round: usize,
+) -> f64 {
+    let ring = 2.0 * (replicas - 1) as f64 / replicas as f64 * parameter_bytes / round as f64;
     (crossing_bytes + ring) / level.bytes_per_second
-}
-
-/// Bytes that a device of a stage keeps while so many minibatches are in flight.
-pub(super) fn resident(in_flight: usize, parameter_bytes: f64, activation_bytes: f64) -> f64 {
-    in_flight as f64 * (parameter_bytes + activation_bytes) + parameter_bytes
 }
 
 /// The pipeline with the least time between minibatches on `levels`, innermost first, of devices with so much memory.
@@ -44,18 +48,33 @@ pub fn plan_pipeline(
     graph: &OperatorGraph,
     levels: &[Level],
     memory_bytes: Option<u64>,
+    discipline: Discipline,
     stop: &dyn Fn() -> bool,
 ) -> Result<(Pipeline, PipelineReport), PipelineError> {
     check_levels(levels)?;
+    if let Discipline::Flush { minibatches } = discipline {
+        return plan_flush(graph, levels, memory_bytes, minibatches, stop);
+    }
+    plan_steady(graph, levels, memory_bytes, discipline, stop)
+}
+
+/// The pipeline with the least time between minibatches while it is full.
+pub(super) fn plan_steady(
+    graph: &OperatorGraph,
+    levels: &[Level],
+    memory_bytes: Option<u64>,
+    discipline: Discipline,
+    stop: &dyn Fn() -> bool,
+) -> Result<(Pipeline, PipelineReport), PipelineError> {
     let layers = Layers::all(graph)?;
     let most = levels.iter().map(|level| level.machines).max().unwrap_or(1);
     let many = CUTS_MAX.min((CELLS_MAX / most).isqrt());
     let mut cuts = Cuts::new(&layers, many);
-    let tables = match tables(&layers, &cuts, levels, memory_bytes, stop) {
+    let tables = match tables(&layers, &cuts, levels, (memory_bytes, discipline), stop) {
         Some(tables) => tables,
         None => {
             cuts = Cuts::few(&layers, CUTS_FEW.min(many));
-            tables(&layers, &cuts, levels, memory_bytes, &|| false).unwrap_or_default()
+            tables(&layers, &cuts, levels, (memory_bytes, discipline), &|| false).unwrap_or_default()
         }
     };
     let devices: usize = levels.iter().map(|level| level.machines).product();
@@ -73,7 +92,11 @@ pub fn plan_pipeline(
     });
     let total: f64 = layers.layers.iter().map(|layer| layer.milliseconds.iter().sum::<f64>() / 1e3).sum();
     let mut pipeline = Pipeline { stages, seconds: 0.0, cuts: cuts.len() };
-    pipeline.seconds = judge_pipeline(graph, levels, memory_bytes, &pipeline)?.seconds;
+    pipeline.seconds = match discipline {
+        // The judge drains the pipeline; here it is full.
+        Discipline::Flush { .. } => tables.last().map_or(f64::INFINITY, |table| table.value(0, last)),
+        _ => judge_pipeline(graph, levels, memory_bytes, discipline, &pipeline)?.seconds,
+    };
     let seconds = pipeline.seconds;
     let even = (total / devices as f64).min(seconds);
     // With memory limits, inner levels are judged more strictly than need be.
@@ -87,7 +110,7 @@ fn tables(
     layers: &Layers,
     cuts: &Cuts,
     levels: &[Level],
-    memory_bytes: Option<u64>,
+    (memory_bytes, discipline): (Option<u64>, Discipline),
     stop: &dyn Fn() -> bool,
 ) -> Option<Vec<Table>> {
     let spans = Spans::new(layers, cuts);
@@ -98,7 +121,8 @@ fn tables(
         let rows = if number + 1 == levels.len() { 1 } else { cuts.len() };
         let limit = if number == 0 { memory } else { f64::INFINITY };
         let table =
-            Filling { spans: &spans, below: tables.last(), level, devices, memory: limit }.run(rows, stop)?;
+            Filling { spans: &spans, below: tables.last(), level, devices, memory: limit, discipline }
+                .run(rows, stop)?;
         tables.push(table);
     }
     Some(tables)
@@ -193,6 +217,7 @@ struct Filling<'a> {
     level: Level,
     devices: usize,
     memory: f64,
+    discipline: Discipline,
 }
 
 impl Filling<'_> {
@@ -275,14 +300,20 @@ impl Filling<'_> {
         }
         let span = self.spans.span(from, to);
         let in_flight = (self.devices - used + replicas).div_ceil(replicas);
-        resident(in_flight, span.parameter_bytes, span.activation_bytes) <= self.memory
+        self.discipline.resident(in_flight, span.parameter_bytes, span.activation_bytes) <= self.memory
     }
 
     /// The time of a stage that has the memory it needs.
     fn stage(&self, from: usize, to: usize, replicas: usize) -> f64 {
         let span = self.spans.span(from, to);
         let computing = self.below.map_or(span.seconds, |below| below.value(from, to));
-        let communicating = communication(self.level, replicas, span.crossing_bytes, span.parameter_bytes);
+        let communicating = communication(
+            self.level,
+            replicas,
+            span.crossing_bytes,
+            span.parameter_bytes,
+            self.discipline.round(),
+        );
         computing.max(communicating) / replicas as f64
     }
 }

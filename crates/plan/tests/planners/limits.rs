@@ -1,7 +1,7 @@
 //! What is said when nothing fits, and what is answered when a graph is too large to be searched whole.
 
 use expect_test::{Expect, expect};
-use plan::pipeline::{Level, Pipeline, Stage, judge_pipeline, plan_pipeline};
+use plan::pipeline::{Discipline, Level, Pipeline, Stage, judge_pipeline, plan_pipeline};
 use plan::{
     Communication, Devices, Limits, Operator, OperatorGraph, Part, PlaceError, Placement, judge, place,
 };
@@ -144,7 +144,7 @@ fn the_judge_names_every_fault_of_a_pipeline() {
     };
     let faults = |stages| {
         let pipeline = Pipeline { stages, seconds: 0.0, cuts: 0 };
-        lines(&judge_pipeline(&graph, &levels, Some(40), &pipeline).unwrap().faults)
+        lines(&judge_pipeline(&graph, &levels, Some(40), Discipline::Stashing, &pipeline).unwrap().faults)
     };
     expect![[r#"
         operator 1 is in 2 stages, not in one
@@ -163,10 +163,10 @@ fn the_judge_names_every_fault_of_a_pipeline() {
 #[test]
 fn a_pipeline_of_too_many_layers_is_refused() {
     let levels = [Level { machines: 2, bytes_per_second: 1e3 }];
-    let error = plan_pipeline(&chain(5_000, 1), &levels, None, &|| false).unwrap_err();
+    let error = plan_pipeline(&chain(5_000, 1), &levels, None, Discipline::Stashing, &|| false).unwrap_err();
     expect!["the graph has 5000 layers, at most 4000 are planned; group them first"]
         .assert_eq(&error.to_string());
     let many = [Level { machines: 100, bytes_per_second: 1e3 }];
-    let error = plan_pipeline(&chain(5, 1), &many, None, &|| false).unwrap_err();
+    let error = plan_pipeline(&chain(5, 1), &many, None, Discipline::Stashing, &|| false).unwrap_err();
     expect!["100 members on one level are too many, at most 64 are planned"].assert_eq(&error.to_string());
 }

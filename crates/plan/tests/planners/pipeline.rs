@@ -4,7 +4,7 @@ use crate::data;
 use expect_test::{Expect, expect};
 use plan::OperatorGraph;
 use plan::formats::{Link, read_pipedream};
-use plan::pipeline::{Level, Transfers, judge_pipeline, plan_pipeline, plan_published};
+use plan::pipeline::{Discipline, Level, Transfers, judge_pipeline, plan_pipeline, plan_published};
 
 fn profile(name: &str) -> OperatorGraph {
     let text = data::text(&format!("pipedream/profiles/{name}.graph.txt"));
@@ -89,9 +89,12 @@ fn two_levels_give_the_published_optimisers_digits() {
 fn check_default(name: &str, machines: &[(usize, f64)], memory: Option<u64>, expected: &Expect) {
     let graph = profile(name);
     let levels = levels(machines);
-    let text = match plan_pipeline(&graph, &levels, memory, &|| false) {
+    let text = match plan_pipeline(&graph, &levels, memory, Discipline::Stashing, &|| false) {
         Ok((plan, report)) => {
-            assert_eq!(judge_pipeline(&graph, &levels, memory, &plan).unwrap().faults, []);
+            assert_eq!(
+                judge_pipeline(&graph, &levels, memory, Discipline::Stashing, &plan).unwrap().faults,
+                []
+            );
             let stages: Vec<String> = plan
                 .stages
                 .iter()
@@ -152,4 +155,44 @@ fn the_default_optimiser_counts_transfers_and_memory() {
             "0.0100663 s, at least 0.0055885 s, unproved: 2x[1, 1] 6x[3, 1] 5x[1, 1] 14x[2, 1] 6x[1, 1] 15x[4, 1]"
         ],
     );
+}
+
+#[test]
+fn disciplines_keep_what_they_need_and_drain_when_they_must() {
+    let graph = profile("image_classification/vgg16");
+    let levels = levels(&[(4, 1.25e9)]);
+    let mut lines = Vec::new();
+    for discipline in [
+        Discipline::Stashing,
+        Discipline::TwoVersions { minibatches: 8 },
+        Discipline::Flush { minibatches: 8 },
+        Discipline::Flush { minibatches: 64 },
+    ] {
+        let (plan, report) = plan_pipeline(&graph, &levels, None, discipline, &|| false).unwrap();
+        let verdict = judge_pipeline(&graph, &levels, None, discipline, &plan).unwrap();
+        assert_eq!(verdict.faults, []);
+        assert!(report.lower_seconds <= report.seconds);
+        let stages: Vec<String> = plan
+            .stages
+            .iter()
+            .zip(&verdict.stages)
+            .map(|(stage, score)| {
+                format!("{}x{:?} {:.2} GB", stage.layers.len(), stage.replicas, score.resident_bytes / 1e9)
+            })
+            .collect();
+        lines.push(format!(
+            "{discipline:?}: {:.7} s, at least {:.7} s: {}",
+            report.seconds,
+            report.lower_seconds,
+            stages.join(", ")
+        ));
+    }
+    expect![[r#"
+        Stashing: 0.1681337 s, at least 0.1681337 s: 41x[4] 15.87 GB
+        TwoVersions { minibatches: 8 }: 0.1681337 s, at least 0.1681337 s: 41x[4] 16.42 GB
+        Flush { minibatches: 8 }: 0.2511483 s, at least 0.1681338 s: 41x[4] 15.87 GB
+        Flush { minibatches: 64 }: 0.1785106 s, at least 0.1681338 s: 41x[4] 15.87 GB"#]]
+    .assert_eq(&lines.join("\n"));
+    let none = plan_pipeline(&graph, &levels, None, Discipline::Flush { minibatches: 0 }, &|| false);
+    expect!["a round needs a minibatch; give at least 1"].assert_eq(&none.unwrap_err().to_string());
 }

@@ -1,6 +1,6 @@
 //! Small random training graphs against every possible pipeline, scored by the judge.
 
-use plan::pipeline::{Level, Pipeline, PipelineError, Stage, judge_pipeline, plan_pipeline};
+use plan::pipeline::{Discipline, Level, Pipeline, PipelineError, Stage, judge_pipeline, plan_pipeline};
 use plan::{Operator, OperatorGraph};
 use proptest::prelude::*;
 
@@ -79,7 +79,8 @@ fn brute_force(graph: &OperatorGraph, levels: &[Level], memory: Option<u64>) -> 
                             stages.push(of);
                         }
                         let pipeline = Pipeline { stages, seconds: 0.0, cuts: 0 };
-                        let verdict = judge_pipeline(graph, levels, memory, &pipeline).unwrap();
+                        let verdict =
+                            judge_pipeline(graph, levels, memory, Discipline::Stashing, &pipeline).unwrap();
                         if verdict.faults.is_empty() && best.is_none_or(|best| verdict.seconds < best) {
                             best = Some(verdict.seconds);
                         }
@@ -97,9 +98,9 @@ fn level(machines: usize) -> Level {
 
 fn check(graph: &OperatorGraph, levels: &[Level], memory: Option<u64>) -> Result<(), TestCaseError> {
     let best = brute_force(graph, levels, memory);
-    match plan_pipeline(graph, levels, memory, &|| false) {
+    match plan_pipeline(graph, levels, memory, Discipline::Stashing, &|| false) {
         Ok((pipeline, report)) => {
-            let verdict = judge_pipeline(graph, levels, memory, &pipeline).unwrap();
+            let verdict = judge_pipeline(graph, levels, memory, Discipline::Stashing, &pipeline).unwrap();
             prop_assert_eq!(&verdict.faults, &[]);
             prop_assert!(report.proved);
             let best = best.expect("the judge accepts the planner's pipeline");
