@@ -313,7 +313,8 @@ fn nobody_waits_for_ever_for_a_load_that_fails() {
                 +4.00 ms      300.0 MiB of its weights sent to gpu: r0 is about to run
                 +4.00 ms      chosen for run0 on gpu0 with 0 other(s): it had waited longest
                 +8.00 ms      run0 failed: no weights
-            "#]].assert_eq(&story);
+            "#]]
+            .assert_eq(&story);
         }
     }
 }
