@@ -14,7 +14,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let [format, files, policies] = &arguments[..] else {
         return Err("three arguments are needed: a format, its files and the policies".into());
     };
-    let text = files.split(',').map(std::fs::read_to_string).collect::<Result<Vec<_>, _>>()?;
+    let read_or_text =
+        |file: &str| if file.contains(':') { Ok(file.to_owned()) } else { std::fs::read_to_string(file) };
+    let text = files.split(',').map(read_or_text).collect::<Result<Vec<_>, _>>()?;
     let mut out = std::io::stdout().lock();
     writeln!(
         out,
@@ -44,6 +46,13 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn read(format: &str, text: &[String], policy: &str) -> Result<(Trace, Setup), Box<dyn Error>> {
     match (format, text) {
+        ("gavel", [text, throughputs, cluster]) => {
+            let throughputs = std::sync::Arc::new(sim::cluster::Throughputs::parse(throughputs)?);
+            let counts: Vec<u32> = cluster.trim().split(':').map(str::parse).collect::<Result<_, _>>()?;
+            let kinds: Vec<(u32, u8, &str)> =
+                counts.iter().zip(["v100", "p100", "k80"]).map(|(count, name)| (*count, 1, name)).collect();
+            Ok((trace::gavel(text, &throughputs)?, Setup::gavel(throughputs, &kinds)))
+        }
         ("pollux", [text, ..]) => {
             let folder = std::path::Path::new("../shared/data/cluster/pollux/traces");
             let mut files = Vec::new();

@@ -65,11 +65,25 @@ pub enum Event {
         /// Time of a step, or of a step's worth of progress, on 1, 2, … GPUs; at most as many as it can use.
         steps: Vec<Span>,
     },
+    /// A job did its part of a round.
+    RoundDone {
+        /// The job.
+        job: JobId,
+        /// In so much time.
+        took: Span,
+    },
+    /// How fast a job is on each kind of GPU.
+    RatesMeasured {
+        /// The job.
+        job: JobId,
+        /// Steps in a million seconds, by kind; 0 where it does not fit.
+        micro: Vec<u64>,
+    },
     /// What a [`Decision::Replan`](super::Decision::Replan) asked for.
     PlanReady {
         /// The number of the question.
         number: u64,
-        /// Shares of time by job and kind of node, in the order they were asked for, in billionths.
+        /// Shares of time by job and kind of node, in the order they were asked for, in 10^-15.
         shares: Vec<(JobId, Vec<u64>)>,
     },
     /// A job is done.

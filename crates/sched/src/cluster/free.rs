@@ -8,6 +8,8 @@ use vocab::Bytes;
 pub struct FreeNode {
     /// The node.
     pub node: NodeId,
+    /// The kind of its GPUs.
+    pub kind: u32,
     /// GPUs it has, free or not.
     pub size: u32,
     /// GPUs no job is on.

@@ -147,6 +147,8 @@ pub struct Job {
     pub(super) had: Span,
     /// Since when its present GPUs are to be counted.
     pub(super) counted: Time,
+    /// The kind of GPU it last ran on.
+    pub(super) kind: Option<usize>,
     /// Steps believed left, where they are counted.
     pub steps_left: Option<u64>,
     /// Starts so far.
@@ -161,6 +163,12 @@ impl Job {
             Phase::Running { grant, .. } => Some(grant),
             Phase::Waiting { .. } | Phase::Ended { .. } => None,
         }
+    }
+
+    /// The kind of GPU it last ran on.
+    #[must_use]
+    pub const fn last_kind(&self) -> Option<usize> {
+        self.kind
     }
 
     /// Whether it waits.

@@ -8,6 +8,7 @@ pub mod explain;
 mod free;
 mod grant;
 mod job;
+pub mod minio;
 mod node;
 pub mod pair;
 pub mod policy;

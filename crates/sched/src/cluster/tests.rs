@@ -60,6 +60,12 @@ fn fact() -> impl Strategy<Value = Event> {
                 Event::PlanReady { number, shares }
             }
         ),
+        1 => (0u32..12, 1u64..90).prop_map(|(id, ns)| {
+            Event::RoundDone { job: JobId(id), took: Span::from_ns(ns) }
+        }),
+        1 => (0u32..12, prop::collection::vec(0u64..3, 2)).prop_map(|(id, micro)| {
+            Event::RatesMeasured { job: JobId(id), micro }
+        }),
         2 => (0u32..4, 1u8..9).prop_map(|(id, gpus)| node(id, gpus)),
         1 => (0u32..3, 0u32..3, 1_000u32..3_000).prop_map(|(model, beside, slowdown_milli)| {
             Event::PairMeasured { model: ModelId(model), beside: ModelId(beside), slowdown_milli }
@@ -228,4 +234,69 @@ fn a_story_tells_why_a_job_waited() {
         50 runs on 3 GPUs of 1 nodes
         60 ended"#]]
     .assert_eq(&lines.join("\n"));
+}
+
+/// A profile from few points is within a tenth of the whole table, and takes fewer measurements.
+#[test]
+fn optimistic_profiles_are_close_and_cheap() {
+    let axis = [1, 2, 3, 4, 5, 6, 9, 12, 24];
+    let memories = [20, 60, 125, 187, 250].map(|gb| Bytes(gb << 30));
+    let mut told = String::new();
+    for (name, per_cpu, gpu) in [("image", 500, 6_000), ("language", 4_000, 4_000), ("speech", 900, 4_500)] {
+        let truth = |cpus: u32| (u64::from(cpus) * per_cpu).min(gpu) * 1_000;
+        let mut count = 0;
+        let by_cpu = minio::optimistic(&axis, |cpus| {
+            count += 1;
+            truth(cpus)
+        });
+        let measured =
+            minio::Measured { by_cpu, data: Bytes(150 << 30), item: Bytes(110_000), store: Bytes(500 << 20) };
+        for cpus in axis {
+            let (found, exact) = (measured.rate(cpus, memories[4]), truth(cpus));
+            assert!(found.abs_diff(exact) * 10 <= exact, "{name} with {cpus} CPUs: {found}, truly {exact}");
+            for memory in memories {
+                let rate = measured.rate(cpus, memory);
+                assert!(rate <= measured.rate(cpus, memories[4]) && rate <= measured.rate(24, memory));
+            }
+        }
+        let (cpus, memory) = measured.demand(&axis, &memories, 1).unwrap();
+        told += &format!("{name}: {count} of 45 points, wants {cpus} CPUs and {} GiB\n", memory.0 >> 30);
+    }
+    expect_test::expect![[r#"
+        image: 9 of 45 points, wants 12 CPUs and 60 GiB
+        language: 2 of 45 points, wants 1 CPUs and 20 GiB
+        speech: 6 of 45 points, wants 5 CPUs and 20 GiB
+    "#]]
+    .assert_eq(&told);
+}
+
+/// The index prefers fresh jobs where most are short, and old ones where jobs end at a known age.
+#[test]
+fn gittins_knows_the_shape_of_what_ended() {
+    let spans = |values: &[u64]| values.iter().map(|value| Span::from_ns(*value)).collect::<Vec<_>>();
+    let heavy = policy::indices(&spans(&[1, 1, 1, 1, 1, 1, 1, 1_000, 1_000, 1_000]), 10);
+    assert!(heavy.first().unwrap().1 > heavy.last().unwrap().1, "{heavy:?}");
+    let known = policy::indices(&spans(&[90, 95, 99, 100, 100, 101, 102, 105, 108, 110]), 4);
+    assert!(known[1..].iter().all(|(_, index)| *index > known[0].1), "{known:?}");
+    assert_eq!(policy::indices(&[], 4), [(Span::ZERO, 0)]);
+}
+
+#[test]
+fn a_job_that_waits_too_long_is_promoted() {
+    let mut policy = policy::Las::new(vec![Span::from_ns(10)], true, 2, policy::Place::Anywhere);
+    let mut world = ClusterWorld::new();
+    let at = Time::from_ns;
+    turn(&mut world, &mut policy, at(0), &[node(0, 1), job(0, 1, 0, 0)]);
+    // It is demoted at 20, stopped for a newcomer that is always fresh, and promoted after twice its 20 ns.
+    let mut wakes = Vec::new();
+    for step in 1..=12u64 {
+        let newcomer = JobId(u32::try_from(step).unwrap());
+        let mut events = vec![job(newcomer.0, 1, 0, 0)];
+        if step > 1 {
+            events.push(Event::JobFinished { job: JobId(newcomer.0 - 1) });
+        }
+        turn(&mut world, &mut policy, at(step * 20), &events);
+        wakes.push(world.known(JobId(0)).grant().is_some());
+    }
+    assert!(!wakes[0] && wakes.contains(&true), "{wakes:?}");
 }

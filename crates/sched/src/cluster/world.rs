@@ -21,6 +21,8 @@ pub struct ClusterWorld {
     slowdowns: BTreeMap<(ModelId, ModelId), u32>,
     speeds: BTreeMap<JobId, Vec<Span>>,
     plan: Option<Plan>,
+    rates: BTreeMap<JobId, Vec<u64>>,
+    rounds: Vec<(JobId, Span)>,
     busy_gpus: u32,
     fresh: Vec<JobId>,
 }
@@ -30,7 +32,7 @@ pub struct ClusterWorld {
 pub struct Plan {
     /// The number of the question.
     pub number: u64,
-    /// Shares by job and kind of node, in billionths.
+    /// Shares by job and kind of node, in 10^-15.
     pub shares: Vec<(JobId, Vec<u64>)>,
 }
 
@@ -199,6 +201,18 @@ impl ClusterWorld {
         self.plan.as_ref()
     }
 
+    /// What jobs did of the round that ended with this turn.
+    #[must_use]
+    pub fn rounds(&self) -> &[(JobId, Span)] {
+        &self.rounds
+    }
+
+    /// Whether a job was measured to run on this kind of GPU; jobs that were not measured run on all.
+    #[must_use]
+    pub fn runs_on_kind(&self, job: JobId, kind: usize) -> bool {
+        self.rates.get(&job).is_none_or(|rates| rates.get(kind).is_some_and(|rate| *rate > 0))
+    }
+
     /// Time of a step of a job on 1, 2, … GPUs, as measured; empty where it was not.
     #[must_use]
     pub fn speed(&self, job: JobId) -> &[Span] {
@@ -226,6 +240,12 @@ impl ClusterWorld {
             [first, rest @ ..] if rest.iter().all(|piece| rack(piece) == rack(first)) => Level::Rack,
             _ => Level::Cluster,
         }
+    }
+
+    /// The kind of a grant's first GPU.
+    fn kind_of(&self, grant: &Grant) -> Option<usize> {
+        let first = grant.pieces.first()?;
+        self.node(first.node).map(|node| node.spec.kind as usize)
     }
 
     fn node(&self, id: NodeId) -> Option<&Node> {
@@ -337,6 +357,7 @@ impl ClusterWorld {
         {
             job.phase = Phase::Ended { at: now };
             self.speeds.remove(&id);
+            self.rates.remove(&id);
         }
     }
 
@@ -378,6 +399,7 @@ impl ClusterWorld {
                 had: Span::ZERO,
                 counted: spec.arrival,
                 steps_left: None,
+                kind: None,
                 starts: 0,
             });
             self.waiting.insert(spec.job);
@@ -398,7 +420,9 @@ impl ClusterWorld {
         let spec = job.spec.clone();
         self.fit(&spec, grant)?;
         self.hold(&spec, grant);
+        let kind = self.kind_of(grant);
         let job = self.job_mut(id).expect("the job was found above");
+        job.kind = kind;
         job.phase = Phase::Running { grant: grant.clone(), since: now, lease };
         job.counted = now;
         job.starts += 1;
@@ -435,8 +459,9 @@ impl ClusterWorld {
             self.hold(spec, &change.grant);
         }
         for change in changes {
+            let kind = self.kind_of(&change.grant);
             let job = self.job_mut(change.job).expect("each job was found above");
-            (job.had, job.counted) = (job.service(now), now);
+            (job.had, job.counted, job.kind) = (job.service(now), now, kind);
             if let Phase::Running { grant, .. } = &mut job.phase {
                 *grant = change.grant.clone();
             }
@@ -499,6 +524,7 @@ impl ClusterWorld {
 const fn free_of(spec: &NodeSpec) -> FreeNode {
     FreeNode {
         node: spec.node,
+        kind: spec.kind,
         size: spec.gpus as u32,
         gpus: GpuMask::all(spec.gpus),
         cpu_milli: spec.cpu_milli,
@@ -539,6 +565,8 @@ impl World for ClusterWorld {
                 }
             }
             Event::SpeedMeasured { job, steps } => drop(self.speeds.insert(*job, steps.clone())),
+            Event::RatesMeasured { job, micro } => drop(self.rates.insert(*job, micro.clone())),
+            Event::RoundDone { job, took } => self.rounds.push((*job, *took)),
             Event::PlanReady { number, shares } => {
                 self.plan = Some(Plan { number: *number, shares: shares.clone() });
             }
@@ -572,6 +600,7 @@ impl World for ClusterWorld {
 
     fn settle(&mut self) {
         self.fresh.clear();
+        self.rounds.clear();
     }
 
     fn wake(&self) -> Option<Time> {

@@ -2,10 +2,11 @@
 
 use super::applications::filled;
 use super::belief::Beliefs;
+use super::shares::{Member, Planner};
 use super::truth::{Truth, slowdown_milli};
 use super::{ClusterOutcome, Completed, Progress, Sample, Setup, SetupError, Trace};
 use sched::cluster::policy::Choice;
-use sched::cluster::{ClusterWorld, Decision, Event, Grant, Job, JobId, JobSpec, Level, Refusal};
+use sched::cluster::{Claim, ClusterWorld, Decision, Event, Grant, Job, JobId, JobSpec, Level, Refusal};
 use sched::{Policy, turn};
 use std::collections::BTreeMap;
 use vocab::{ModelId, Span, Time};
@@ -30,6 +31,11 @@ pub struct ClusterSimulation<'t> {
     held: BTreeMap<JobId, Grant>,
     arrived: usize,
     beliefs: Beliefs,
+    planner: Planner,
+    /// Turns in a row in which nothing ran or could come.
+    idle: u32,
+    /// When the latest round with a job in it ended; Gavel's simulator counts a job's time in a round from there.
+    round_from: Time,
     /// Losses and returns of nodes to come, soonest last.
     faults: Vec<(Time, Event)>,
     /// Until when the cluster's use is counted.
@@ -106,6 +112,9 @@ impl<'t> ClusterSimulation<'t> {
             held: BTreeMap::new(),
             arrived: 0,
             beliefs: Beliefs::new(setup.belief, trace),
+            planner: Planner::default(),
+            idle: 0,
+            round_from: Time::ZERO,
             faults: faults(setup),
             looked: Time::ZERO,
             moves: vec![0; trace.jobs.len()],
@@ -139,8 +148,8 @@ impl<'t> ClusterSimulation<'t> {
     ) -> Result<ClusterOutcome, ClusterError> {
         let mut events = self.initial();
         let mut now = Time::ZERO;
+        self.happen(now, &mut events);
         loop {
-            self.happen(now, &mut events);
             let turn = turn(&mut self.world, &mut *self.policy, now, &events);
             self.outcome.turns += 1;
             observe(now, &events, &turn.accepted)?;
@@ -154,11 +163,43 @@ impl<'t> ClusterSimulation<'t> {
             }
             self.note(now);
             events.clear();
+            events.extend(turn.accepted.iter().filter_map(|decision| self.answer(decision)));
+            if !events.is_empty() {
+                continue;
+            }
             if self.done() {
                 return Ok(self.outcome);
             }
             now = self.next(now, turn.wake)?;
+            self.happen(now, &mut events);
         }
+    }
+
+    /// Works out what a decision asks for.
+    fn answer(&mut self, decision: &Decision) -> Option<Event> {
+        let Decision::Replan { number, goal, jobs } = decision else { return None };
+        let member = |claim: &'_ Claim| {
+            let traced = &self.trace.jobs[claim.job.index()];
+            (self.setup.rates(traced), f64::from(traced.gpus))
+        };
+        let rows: Vec<(Vec<f64>, f64)> = jobs.iter().map(member).collect();
+        let join = |((rates, gpus), claim)| Member { rates, gpus, claim };
+        let members: Vec<Member<'_>> = rows.into_iter().zip(jobs).map(join).collect();
+        let kinds = members.iter().map(|member| member.rates.len()).max().unwrap_or(0);
+        let mut counts = vec![0.0; kinds];
+        for node in self.world.nodes() {
+            counts[node.kind as usize] += f64::from(node.gpus);
+        }
+        let solved = self.planner.shares(*goal, &members, &counts);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "shares lie within 0 and 1"
+        )]
+        let parts =
+            |shares: Vec<f64>| shares.into_iter().map(|share| (share * 1e15).round() as u64).collect();
+        let shares = jobs.iter().map(|claim| claim.job).zip(solved.into_iter().map(parts)).collect();
+        Some(Event::PlanReady { number: *number, shares })
     }
 
     /// Keeps what the cluster looks like from now on.
@@ -204,6 +245,11 @@ impl<'t> ClusterSimulation<'t> {
             let truth = &mut self.truths[id.index()];
             let epoch = truth.training.epoch;
             truth.advance(now, self.setup, &self.trace.jobs[id.index()]);
+            if self.setup.progress == Progress::Rounds {
+                let took = truth.task.1.since(self.round_from);
+                events.push(Event::RoundDone { job: id, took });
+                events.push(Event::StepsCounted { job: id, left: truth.steps_left() });
+            }
             if truth.ended(by, self.setup.progress) {
                 events.push(Event::JobFinished { job: id });
                 self.beliefs.learn(&self.trace.jobs[id.index()]);
@@ -213,7 +259,7 @@ impl<'t> ClusterSimulation<'t> {
                     job: id,
                     arrival: job.spec.arrival,
                     started: self.started[id.index()].unwrap_or(now),
-                    ended: truth.training.ended.unwrap_or(now),
+                    ended: truth.end(now, self.setup.progress),
                     starts: job.starts + self.moves[id.index()],
                     gpus: job.spec.gpus,
                     solo: self.trace.jobs[id.index()].solo(),
@@ -226,12 +272,20 @@ impl<'t> ClusterSimulation<'t> {
                 }
             }
         }
+        if self.world.load().0 > 0 {
+            self.round_from = now;
+        }
         for id in moved_on {
             self.measure(id, events);
         }
         while self.faults.last().is_some_and(|(at, _)| *at <= now) {
             events.extend(self.faults.pop().map(|(_, event)| event));
         }
+        self.arrive(now, events);
+    }
+
+    /// Adds jobs that were submitted until now.
+    fn arrive(&mut self, now: Time, events: &mut Vec<Event>) {
         while let Some(job) = self.trace.jobs.get(self.arrived).filter(|job| job.arrival <= now) {
             let model = self.models[self.arrived];
             let id = JobId(u32::try_from(self.arrived).expect("a trace has fewer than 2^32 jobs"));
@@ -259,6 +313,17 @@ impl<'t> ClusterSimulation<'t> {
     /// Tells what is known of a measured application's speed: steps left and the time of one by GPUs.
     fn measure(&mut self, id: JobId, events: &mut Vec<Event>) {
         let job = &self.trace.jobs[id.index()];
+        if self.setup.throughputs.is_some() {
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "a rate is at least 0"
+            )]
+            let micro = |rate: &f64| (rate * 1e6) as u64;
+            let micro = self.setup.rates(job).iter().map(micro).collect();
+            events.push(Event::RatesMeasured { job: id, micro });
+            events.push(Event::StepsCounted { job: id, left: job.iterations });
+        }
         let Some(application) = self.setup.application(&job.model) else { return };
         let epoch = self.truths[id.index()].training.epoch.min(application.epochs() - 1);
         events.push(Event::StepsCounted { job: id, left: application.steps_left(job.batch, epoch) });
@@ -327,6 +392,10 @@ impl<'t> ClusterSimulation<'t> {
             let round = self.round();
             let traced = &self.trace.jobs[job.index()];
             self.truths[job.index()].hold(traced, grant, round);
+            if self.setup.progress == Progress::Rounds {
+                let kind = self.world.known(job).last_kind().unwrap_or(0);
+                self.truths[job.index()].rate = self.setup.rates(traced).get(kind).copied().unwrap_or(0.0);
+            }
             self.held.insert(job, grant.clone());
         }
     }
@@ -354,12 +423,15 @@ impl<'t> ClusterSimulation<'t> {
         let mut ends = None;
         for job in self.world.running() {
             let due = self.truths[job.spec.job.index()].foresee(now, self.setup.progress, round);
-            ends = Some(ends.map_or(due, |end: Time| end.min(due)));
+            let whole_round = self.setup.progress == Progress::Rounds;
+            ends = Some(ends.map_or(due, |end: Time| if whole_round { end.max(due) } else { end.min(due) }));
         }
         self.foreseen = ends;
         let (running, waiting) = self.world.load();
         let fault = self.faults.last().map(|(at, _)| *at);
-        if running == 0 && arrival.is_none() && fault.is_none() && waiting > 0 {
+        let idle = running == 0 && arrival.is_none() && fault.is_none() && waiting > 0;
+        self.idle = if idle { self.idle + 1 } else { 0 };
+        if idle && (wake.is_none() || self.idle > IDLE_MAX) {
             return Err(ClusterError::Stuck { policy: self.policy.name(), waiting, now });
         }
         let earliest =
@@ -369,6 +441,9 @@ impl<'t> ClusterSimulation<'t> {
         Ok(Time::from_ns(whole.expect("virtual time stays below 2^64 ns, some 584 years")))
     }
 }
+
+/// Turns in a row that a policy may leave everybody waiting on an idle cluster, if it wants to be asked again.
+const IDLE_MAX: u32 = 1_000;
 
 /// Losses and returns of nodes, soonest last.
 fn faults(setup: &Setup) -> Vec<(Time, Event)> {

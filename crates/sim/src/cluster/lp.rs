@@ -1,60 +1,139 @@
-//! Linear programs: a primal-dual interior-point method (Mehrotra's predictor and corrector), dense in rows.
+//! Linear programs, by an interior-point method on the homogeneous self-dual embedding.
 //!
-//! It ends near the middle of the best face, not at one of its corners, so that a plan made of its answer does not depend
-//! on the order of the columns.
+//! The steps are those of the solver that public simulators use (ECOS: Domahidi, Chu and Boyd, ECC'13; Mehrotra's
+//! predictor and corrector, Nesterov and Todd's scaling, three rounds of equilibration): where the best answer is not the
+//! only one, an answer is a point inside the best face, and a plan made of it is only the same when the path there is.
 
-/// Minimise `cost · x` where `rows · x = right` and `x ≥ 0`.
+/// Minimise `cost · x` where every row's sum is at most its right side; `x` is free.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Program {
-    /// Right sides, one a row.
-    pub(super) right: Vec<f64>,
-    /// Columns: cost, and the rows where the column is not zero.
-    columns: Vec<(f64, Vec<(usize, f64)>)>,
+    cost: Vec<f64>,
+    right: Vec<f64>,
+    rows: Vec<Vec<(usize, f64)>>,
+}
+
+/// The best point and what each row's right side is worth.
+#[derive(Clone, Debug)]
+pub(super) struct Solution {
+    pub(super) x: Vec<f64>,
+    pub(super) prices: Vec<f64>,
 }
 
 /// Steps of the method at most; it needs 10 to 40.
-const STEPS_MAX: usize = 200;
+const STEPS_MAX: usize = 100;
 
-/// How small residuals and the gap become, relative to the data.
-const EXACT: f64 = 1e-9;
+/// How small residuals and the gap become.
+const EXACT: f64 = 1e-8;
+
+/// Part of the way to the boundary that a step goes.
+const STEP: f64 = 0.99;
+
+/// Where the method is: the point, slacks, prices, and the embedding's two scales.
+struct Point {
+    x: Vec<f64>,
+    s: Vec<f64>,
+    z: Vec<f64>,
+    tau: f64,
+    kappa: f64,
+}
+
+/// What a point is short of.
+struct Residuals {
+    x: Vec<f64>,
+    z: Vec<f64>,
+    tau: f64,
+}
 
 impl Program {
-    /// A program with these right sides and no column yet.
-    pub(super) const fn new(right: Vec<f64>) -> Self {
-        Self { right, columns: Vec::new() }
+    /// A program with these costs and no row yet.
+    pub(super) const fn new(cost: Vec<f64>) -> Self {
+        Self { cost, right: Vec::new(), rows: Vec::new() }
     }
 
-    /// Adds a column and tells its place.
-    pub(super) fn column(&mut self, cost: f64, rows: Vec<(usize, f64)>) -> usize {
-        self.columns.push((cost, rows));
-        self.columns.len() - 1
+    /// Adds a row.
+    pub(super) fn row(&mut self, row: Vec<(usize, f64)>, right: f64) {
+        self.rows.push(row);
+        self.right.push(right);
     }
 
+    /// The best point; nothing when there is none, or the numbers do not allow to find it.
+    pub(super) fn solve(&self) -> Option<Solution> {
+        let mut scaled = self.clone();
+        let (by_row, by_column) = scaled.equilibrate();
+        let point = scaled.walk()?;
+        let unscale = |values: &[f64], by: &[f64]| {
+            values.iter().zip(by).map(|(value, by)| value / point.tau / by).collect()
+        };
+        Some(Solution { x: unscale(&point.x, &by_column), prices: unscale(&point.z, &by_row) })
+    }
+
+    /// Scales rows and columns towards equal size; returns the scales.
+    fn equilibrate(&mut self) -> (Vec<f64>, Vec<f64>) {
+        let (mut by_row, mut by_column) = (vec![1.0; self.right.len()], vec![1.0; self.cost.len()]);
+        for _ in 0..3 {
+            let (mut rows, mut columns) = (vec![0.0f64; self.right.len()], vec![0.0f64; self.cost.len()]);
+            for (row, cells) in self.rows.iter().enumerate() {
+                for (column, value) in cells {
+                    rows[row] = rows[row].max(value.abs());
+                    columns[*column] = columns[*column].max(value.abs());
+                }
+            }
+            let root = |size: &mut f64| *size = if *size < 1e-6 { 1.0 } else { size.sqrt() };
+            rows.iter_mut().for_each(root);
+            columns.iter_mut().for_each(root);
+            for (row, cells) in self.rows.iter_mut().enumerate() {
+                for (column, value) in cells {
+                    *value /= rows[row] * columns[*column];
+                }
+            }
+            by_row.iter_mut().zip(&rows).for_each(|(by, row)| *by *= row);
+            by_column.iter_mut().zip(&columns).for_each(|(by, column)| *by *= column);
+        }
+        self.right.iter_mut().zip(&by_row).for_each(|(right, by)| *right /= by);
+        self.cost.iter_mut().zip(&by_column).for_each(|(cost, by)| *cost /= by);
+        (by_row, by_column)
+    }
+
+    /// Sums of the rows at `x`.
     fn times(&self, x: &[f64]) -> Vec<f64> {
-        let mut sums = vec![0.0; self.right.len()];
-        for ((_, rows), x) in self.columns.iter().zip(x) {
-            for (row, value) in rows {
-                sums[*row] += value * x;
+        self.rows.iter().map(|row| row.iter().map(|(column, value)| value * x[*column]).sum()).collect()
+    }
+
+    /// Sums of the columns at `z`.
+    fn across(&self, z: &[f64]) -> Vec<f64> {
+        let mut sums = vec![0.0; self.cost.len()];
+        for (row, z) in self.rows.iter().zip(z) {
+            for (column, value) in row {
+                sums[*column] += value * z;
             }
         }
         sums
     }
 
-    fn priced(&self, prices: &[f64]) -> Vec<f64> {
-        let price = |rows: &[(usize, f64)]| rows.iter().map(|(row, value)| value * prices[*row]).sum();
-        self.columns.iter().map(|(_, rows)| price(rows)).collect()
+    /// Solves the step's equations for slacks scaled by `weights`: `Gᵀz = right_x`, `Gx − weights·z = right_z`.
+    fn step(
+        &self,
+        factor: &Factor,
+        weights: &[f64],
+        right_x: &[f64],
+        right_z: &[f64],
+    ) -> (Vec<f64>, Vec<f64>) {
+        let inner: Vec<f64> = right_z.iter().zip(weights).map(|(right, weight)| right / weight).collect();
+        let sum = self.across(&inner).iter().zip(right_x).map(|(inner, right)| inner + right).collect();
+        let x = factor.solve(sum);
+        let sums = self.times(&x);
+        let z = (0..sums.len()).map(|row| (sums[row] - right_z[row]) / weights[row]).collect();
+        (x, z)
     }
 
-    /// The factor of `rows · diag(weights) · rowsᵀ`.
-    fn factor(&self, weights: impl Fn(usize) -> f64) -> Factor {
-        let size = self.right.len();
+    fn factor(&self, weights: &[f64]) -> Factor {
+        let size = self.cost.len();
         let mut matrix = vec![0.0; size * size];
-        for (at, (_, rows)) in self.columns.iter().enumerate() {
-            let weight = weights(at);
-            for (row, value) in rows {
-                for (other, also) in rows {
-                    if other <= row {
-                        matrix[row * size + other] += weight * value * also;
+        for (row, weight) in self.rows.iter().zip(weights) {
+            for (column, value) in row {
+                for (other, also) in row {
+                    if other <= column {
+                        matrix[column * size + other] += value * also / weight;
                     }
                 }
             }
@@ -62,100 +141,115 @@ impl Program {
         Factor::of(matrix, size)
     }
 
-    /// The best `x`; nothing when the method finds none, because there is none or for its numbers.
-    pub(super) fn solve(&self) -> Option<Vec<f64>> {
-        let count = self.columns.len() as f64;
-        let cost: Vec<f64> = self.columns.iter().map(|(cost, _)| *cost).collect();
-        let (mut x, mut y, mut s) = self.start(&cost)?;
-        let scale = |values: &[f64]| 1.0 + values.iter().fold(0.0f64, |most, value| most.max(value.abs()));
-        let (right_scale, cost_scale) = (scale(&self.right), scale(&cost));
+    /// The least squares of both sides, moved inside.
+    fn start(&self) -> Point {
+        let ones = vec![1.0; self.right.len()];
+        let factor = self.factor(&ones);
+        let (x, short) = self.step(&factor, &ones, &vec![0.0; self.cost.len()], &self.right);
+        let against: Vec<f64> = self.cost.iter().map(|cost| -cost).collect();
+        let (_, z) = self.step(&factor, &ones, &against, &vec![0.0; self.right.len()]);
+        let s = inside(short.into_iter().map(|short| -short).collect());
+        Point { x, s, z: inside(z), tau: 1.0, kappa: 1.0 }
+    }
+
+    fn residuals(&self, at: &Point) -> Residuals {
+        let across = self.across(&at.z);
+        let x = across.iter().zip(&self.cost).map(|(across, cost)| -across - cost * at.tau).collect();
+        let sums = self.times(&at.x);
+        let z = (0..sums.len()).map(|row| at.s[row] + sums[row] - self.right[row] * at.tau).collect();
+        Residuals { x, z, tau: at.kappa + dot(&self.cost, &at.x) + dot(&self.right, &at.z) }
+    }
+
+    fn done(&self, at: &Point, short: &Residuals) -> bool {
+        let size = |values: &[f64]| dot(values, values).sqrt();
+        let primal = size(&short.z) / size(&self.right).max(1.0) / at.tau;
+        let dual = size(&short.x) / size(&self.cost).max(1.0) / at.tau;
+        let gap = dot(&at.s, &at.z) / at.tau / at.tau;
+        let cost = dot(&self.cost, &at.x).abs() / at.tau;
+        primal < EXACT && dual < EXACT && (gap < EXACT || gap < EXACT * cost)
+    }
+
+    fn walk(&self) -> Option<Point> {
+        let mut at = self.start();
+        let against: Vec<f64> = self.cost.iter().map(|cost| -cost).collect();
         for _ in 0..STEPS_MAX {
-            let short: Vec<f64> =
-                self.right.iter().zip(self.times(&x)).map(|(right, done)| right - done).collect();
-            let prices = self.priced(&y);
-            let loose: Vec<f64> = (0..x.len()).map(|at| cost[at] - prices[at] - s[at]).collect();
-            let gap = x.iter().zip(&s).map(|(x, s)| x * s).sum::<f64>() / count;
-            let total: f64 = x.iter().zip(&cost).map(|(x, cost)| x * cost).sum();
-            let most = |values: &[f64]| values.iter().fold(0.0f64, |most, value| most.max(value.abs()));
-            if !gap.is_finite() {
+            let short = self.residuals(&at);
+            if self.done(&at, &short) {
+                return Some(at);
+            }
+            let mu = (dot(&at.s, &at.z) + at.kappa * at.tau) / (at.s.len() + 1) as f64;
+            if !mu.is_finite() || at.tau < 1e-12 {
                 return None;
             }
-            if most(&short) <= EXACT * right_scale
-                && most(&loose) <= EXACT * cost_scale
-                && gap * count <= EXACT * (1.0 + total.abs())
-            {
-                return Some(x);
-            }
-            let factor = self.factor(|at| x[at] / s[at]);
-            let target: Vec<f64> = x.iter().zip(&s).map(|(x, s)| -x * s).collect();
-            let (ax, _, asl) = self.direction(&factor, &x, &s, &short, &loose, &target);
-            let (px, ps) = (step(&x, &ax), step(&s, &asl));
-            let after: f64 =
-                (0..x.len()).map(|at| (x[at] + px * ax[at]) * (s[at] + ps * asl[at])).sum::<f64>() / count;
-            let centre = gap * (after / gap).powi(3);
-            let target: Vec<f64> = (0..x.len()).map(|at| centre - x[at] * s[at] - ax[at] * asl[at]).collect();
-            let (dx, dy, ds) = self.direction(&factor, &x, &s, &short, &loose, &target);
-            let (px, ps) = ((0.99 * step(&x, &dx)).min(1.0), (0.99 * step(&s, &ds)).min(1.0));
-            advance(&mut x, px, &dx);
-            advance(&mut y, ps, &dy);
-            advance(&mut s, ps, &ds);
+            let weights: Vec<f64> = at.s.iter().zip(&at.z).map(|(s, z)| s / z).collect();
+            let roots: Vec<f64> = weights.iter().map(|weight| weight.sqrt()).collect();
+            let middle: Vec<f64> = at.s.iter().zip(&at.z).map(|(s, z)| (s * z).sqrt()).collect();
+            let factor = self.factor(&weights);
+            let (x1, z1) = self.step(&factor, &weights, &against, &self.right);
+            let scale = at.kappa / at.tau - dot(&self.cost, &x1) - dot(&self.right, &z1);
+            let joined = |z: &[f64], tau: f64| -> Vec<f64> {
+                z.iter().zip(&z1).map(|(z, one)| z + tau * one).collect()
+            };
+            // The predictor goes straight for the best.
+            let right: Vec<f64> = short.z.iter().zip(&at.s).map(|(short, s)| s - short).collect();
+            let (xa, za) = self.step(&factor, &weights, &short.x, &right);
+            let tau = (short.tau - at.kappa + dot(&self.cost, &xa) + dot(&self.right, &za)) / scale;
+            let wz: Vec<f64> = joined(&za, tau).iter().zip(&roots).map(|(z, root)| z * root).collect();
+            let ws: Vec<f64> = wz.iter().zip(&middle).map(|(wz, middle)| -wz - middle).collect();
+            let kappa = -at.kappa - at.kappa / at.tau * tau;
+            let far = at.reach(&middle, &ws, &wz, tau, kappa);
+            let sigma = (1.0 - far).powi(3).clamp(1e-4, 1.0);
+            // The corrector goes there along the middle.
+            let off = |row: usize| (middle[row] * middle[row] + ws[row] * wz[row] - sigma * mu) / middle[row];
+            let off: Vec<f64> = (0..middle.len()).map(off).collect();
+            let part = 1.0 - sigma;
+            let right_x: Vec<f64> = short.x.iter().map(|short| part * short).collect();
+            let right: Vec<f64> =
+                (0..off.len()).map(|row| roots[row] * off[row] - part * short.z[row]).collect();
+            let (xc, zc) = self.step(&factor, &weights, &right_x, &right);
+            let turn = at.kappa * at.tau + kappa * tau - sigma * mu;
+            let tau =
+                (part * short.tau - turn / at.tau + dot(&self.cost, &xc) + dot(&self.right, &zc)) / scale;
+            let z = joined(&zc, tau);
+            let wz: Vec<f64> = z.iter().zip(&roots).map(|(z, root)| z * root).collect();
+            let ws: Vec<f64> = wz.iter().zip(&off).map(|(wz, off)| -off - wz).collect();
+            let kappa = -(turn + at.kappa * tau) / at.tau;
+            let by = STEP * at.reach(&middle, &ws, &wz, tau, kappa);
+            advance(&mut at.x, by, xc.iter().zip(&x1).map(|(x, one)| x + tau * one));
+            advance(&mut at.s, by, ws.iter().zip(&roots).map(|(ws, root)| ws * root));
+            advance(&mut at.z, by, z.into_iter());
+            at.tau += by * tau;
+            at.kappa += by * kappa;
         }
         None
     }
+}
 
-    /// Mehrotra's starting point: the least squares, shifted to be positive.
-    fn start(&self, cost: &[f64]) -> Option<(Vec<f64>, Vec<f64>, Vec<f64>)> {
-        let factor = self.factor(|_| 1.0);
-        let mut x = self.priced(&factor.solve(self.right.clone()));
-        let y = factor.solve(self.times(cost));
-        let mut s: Vec<f64> = cost.iter().zip(self.priced(&y)).map(|(cost, price)| cost - price).collect();
-        let lift = |values: &mut [f64]| {
-            let low = values.iter().fold(0.0f64, |low, value| low.min(*value));
-            values.iter_mut().for_each(|value| *value -= 1.5 * low);
-        };
-        lift(&mut x);
-        lift(&mut s);
-        let product: f64 = x.iter().zip(&s).map(|(x, s)| x * s).sum();
-        let (more_x, more_s) = (0.5 * product / s.iter().sum::<f64>(), 0.5 * product / x.iter().sum::<f64>());
-        let raise = |values: &mut [f64], more: f64| {
-            let more = if more.is_finite() && more > 0.0 { more } else { 1.0 };
-            values.iter_mut().for_each(|value| *value += more);
-        };
-        raise(&mut x, more_x);
-        raise(&mut s, more_s);
-        (!x.is_empty()).then_some((x, y, s))
-    }
-
-    /// Newton's step towards products `target` beyond the present ones.
-    fn direction(
-        &self,
-        factor: &Factor,
-        x: &[f64],
-        s: &[f64],
-        short: &[f64],
-        loose: &[f64],
-        target: &[f64],
-    ) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
-        let inner: Vec<f64> = (0..x.len()).map(|at| (x[at] * loose[at] - target[at]) / s[at]).collect();
-        let right = self.times(&inner).iter().zip(short).map(|(inner, short)| inner + short).collect();
-        let dy = factor.solve(right);
-        let ds: Vec<f64> = loose.iter().zip(self.priced(&dy)).map(|(loose, price)| loose - price).collect();
-        let dx = (0..x.len()).map(|at| (target[at] - x[at] * ds[at]) / s[at]).collect();
-        (dx, dy, ds)
+impl Point {
+    /// How far a step may go before something becomes negative; 0.999 at most.
+    fn reach(&self, middle: &[f64], ws: &[f64], wz: &[f64], tau: f64, kappa: f64) -> f64 {
+        let bound = |(value, step): (&f64, &f64)| if *step < 0.0 { -value / step } else { f64::MAX };
+        let rows = middle.iter().zip(ws).chain(middle.iter().zip(wz)).map(bound);
+        let scales = [bound((&self.tau, &tau)), bound((&self.kappa, &kappa))];
+        rows.chain(scales).fold(10.0, f64::min).clamp(1e-6, 0.999)
     }
 }
 
-fn advance(values: &mut [f64], by: f64, direction: &[f64]) {
-    for (value, step) in values.iter_mut().zip(direction) {
+fn advance(values: &mut [f64], by: f64, step: impl Iterator<Item = f64>) {
+    for (value, step) in values.iter_mut().zip(step) {
         *value += by * step;
     }
 }
 
-/// The longest step, up to 1, that keeps `values` from becoming negative.
-fn step(values: &[f64], direction: &[f64]) -> f64 {
-    let bounds =
-        values.iter().zip(direction).filter(|(_, step)| **step < 0.0).map(|(value, step)| -value / step);
-    bounds.fold(1.0, f64::min)
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+/// Moves all values up together until the least is 1 above zero, or a hundredth where none is at or below it.
+fn inside(values: Vec<f64>) -> Vec<f64> {
+    let below = values.iter().filter(|value| **value <= 0.0).map(|value| -value);
+    let lift = 1.0 + below.fold(-0.99, f64::max);
+    values.into_iter().map(|value| value + lift).collect()
 }
 
 /// A lower triangle whose product with its transpose is a symmetric matrix.
@@ -165,10 +259,10 @@ struct Factor {
 }
 
 impl Factor {
-    /// Cholesky's factor; rows that depend on earlier ones are dropped by an endless pivot.
+    /// Cholesky's factor; columns that depend on earlier ones are dropped by an endless pivot.
     fn of(mut matrix: Vec<f64>, size: usize) -> Self {
-        let largest = (0..size).fold(0.0f64, |most, at| most.max(matrix[at * size + at]));
         for row in 0..size {
+            let diagonal = matrix[row * size + row];
             for column in 0..=row {
                 let (before, this) = matrix.split_at(row * size);
                 let other = if column < row {
@@ -176,14 +270,13 @@ impl Factor {
                 } else {
                     &this[..column]
                 };
-                let done: f64 = this[..column].iter().zip(other).map(|(a, b)| a * b).sum();
-                let rest = matrix[row * size + column] - done;
+                let rest = matrix[row * size + column] - dot(&this[..column], other);
                 matrix[row * size + column] = if column < row {
                     rest / matrix[column * size + column]
-                } else if rest > 1e-30 * largest {
+                } else if rest > 1e-14 * diagonal {
                     rest.sqrt()
                 } else {
-                    1e128
+                    1e100
                 };
             }
         }
@@ -193,7 +286,7 @@ impl Factor {
     fn solve(&self, mut right: Vec<f64>) -> Vec<f64> {
         let (lower, size) = (&self.lower, self.size);
         for row in 0..size {
-            let done: f64 = (0..row).map(|column| lower[row * size + column] * right[column]).sum();
+            let done = dot(&lower[row * size..row * size + row], &right[..row]);
             right[row] = (right[row] - done) / lower[row * size + row];
         }
         for row in (0..size).rev() {
@@ -212,38 +305,39 @@ mod tests {
     use super::Program;
     use vocab::Rng;
 
-    /// Random programs of two rows, against every basis.
+    /// Random programs of two unknowns, against every corner; what is best is worth what its rows are worth.
     #[test]
     fn the_best_of_all_corners_is_found() {
         let mut rng = Rng::new(3);
         for _ in 0..300 {
-            let columns: Vec<(f64, [f64; 2])> =
-                (0..6).map(|_| (rng.unit() * 4.0, [rng.unit(), rng.unit() - 0.3])).collect();
-            // A positive combination, so that something is feasible; positive costs, so that something is best.
-            let mut right = vec![0.0; 2];
-            for (_, rows) in &columns {
-                let part = rng.unit();
-                right[0] += part * rows[0];
-                right[1] += part * rows[1];
+            // Positive costs under x, y ≥ 0 and rows that hold at some point.
+            let inner = [rng.unit() * 2.0, rng.unit() * 2.0];
+            let cost = vec![rng.unit(), rng.unit()];
+            let mut rows = vec![([-1.0, 0.0], 0.0), ([0.0, -1.0], 0.0)];
+            for _ in 0..4 {
+                let row = [rng.unit() * 2.0 - 1.0, rng.unit() * 2.0 - 1.0];
+                rows.push((row, row[0] * inner[0] + row[1] * inner[1] + rng.unit() * 0.2));
             }
-            let mut program = Program::new(right.clone());
-            for (cost, rows) in &columns {
-                program.column(*cost, vec![(0, rows[0]), (1, rows[1])]);
+            let mut program = Program::new(cost.clone());
+            for (row, right) in &rows {
+                program.row(vec![(0, row[0]), (1, row[1])], *right);
             }
-            let x = program.solve().unwrap();
-            let found: f64 = x.iter().zip(&columns).map(|(x, (cost, _))| x * cost).sum();
+            let solution = program.solve().unwrap();
+            let value = |x: [f64; 2]| cost[0] * x[0] + cost[1] * x[1];
+            let found = value([solution.x[0], solution.x[1]]);
+            let worth: f64 =
+                rows.iter().zip(&solution.prices).map(|((_, right), price)| -right * price).sum();
             let mut best = f64::MAX;
-            for (at, (cost_a, a)) in columns.iter().enumerate() {
-                for (cost_b, b) in &columns[at + 1..] {
+            for (at, (a, p)) in rows.iter().enumerate() {
+                for (b, q) in &rows[at + 1..] {
                     let determinant = a[0] * b[1] - a[1] * b[0];
-                    let u = (right[0] * b[1] - right[1] * b[0]) / determinant;
-                    let v = (a[0] * right[1] - a[1] * right[0]) / determinant;
-                    if u >= -1e-12 && v >= -1e-12 {
-                        best = best.min(u * cost_a + v * cost_b);
+                    let x = [(p * b[1] - q * a[1]) / determinant, (a[0] * q - b[0] * p) / determinant];
+                    if rows.iter().all(|(row, right)| row[0] * x[0] + row[1] * x[1] <= right + 1e-9) {
+                        best = best.min(value(x));
                     }
                 }
             }
-            assert!((found - best).abs() < 1e-6 * (1.0 + best), "{found} found, {best} best");
+            assert!((found - best).abs() < 1e-6 && (worth - best).abs() < 1e-6, "{found} {worth} {best}");
         }
     }
 }

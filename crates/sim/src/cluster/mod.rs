@@ -9,6 +9,7 @@ mod driver;
 mod lp;
 mod outcome;
 mod setup;
+mod shares;
 mod sharing;
 mod summary;
 mod throughputs;

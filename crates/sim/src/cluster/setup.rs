@@ -2,7 +2,7 @@
 
 use super::applications::{Application, Applications};
 use super::trace::{Problem, lines};
-use super::{Belief, Pairs, Progress, Trace};
+use super::{Belief, Pairs, Progress, Throughputs, Trace, TraceJob};
 use sched::cluster::{GpuNeed, NodeId, NodeSpec};
 use std::sync::Arc;
 use vocab::{Bytes, ModelId, Span, Time};
@@ -25,6 +25,8 @@ pub struct Setup {
     pub needs: Vec<GpuNeed>,
     /// What policies are told of jobs' times.
     pub belief: Belief,
+    /// Throughputs of the models on kinds of GPU, and the names of those kinds, for [`Progress::Rounds`].
+    pub throughputs: Option<(Arc<Throughputs>, Vec<String>)>,
     /// Nodes that are lost.
     pub losses: Vec<Loss>,
     /// Measured applications, for [`Progress::Goodput`].
@@ -69,6 +71,7 @@ impl Setup {
             pairs: Pairs::default(),
             needs: Vec::new(),
             belief: Belief::Exact,
+            throughputs: None,
             losses: Vec::new(),
             applications: None,
         }
@@ -117,6 +120,42 @@ impl Setup {
         setup.round = Some(Span::from_ms(60_000));
         setup.applications = Some(applications);
         setup
+    }
+
+    /// As Gavel's simulator runs: GPUs of several kinds, by count, GPUs of a node and name, in rounds of 360 s.
+    #[must_use]
+    pub fn gavel(throughputs: Arc<Throughputs>, kinds: &[(u32, u8, &str)]) -> Self {
+        let mut setup = Self::uniform(0, 1);
+        for (kind, (count, gpus, _)) in (0..).zip(kinds) {
+            for spec in Self::uniform(count / u32::from((*gpus).max(1)), *gpus).nodes {
+                let node =
+                    NodeId(u32::try_from(setup.nodes.len()).expect("a cluster has fewer than 2^32 nodes"));
+                setup.nodes.push(NodeSpec { node, kind, ..spec });
+            }
+        }
+        setup.progress = Progress::Rounds;
+        setup.round = Some(Span::from_ms(360_000));
+        setup.throughputs = Some((throughputs, kinds.iter().map(|(.., name)| (*name).to_owned()).collect()));
+        setup
+    }
+
+    /// Steps a second of `job` on each kind of GPU; 0 where it does not fit. Without throughputs, one kind and the trace's
+    /// own speed.
+    pub(super) fn rates(&self, job: &TraceJob) -> Vec<f64> {
+        let own = 1.0 / job.iteration.as_secs_f64().max(1e-9);
+        match &self.throughputs {
+            Some((throughputs, kinds)) => {
+                let rate = |kind: &String| {
+                    let many = throughputs.alone(kind, &job.model, job.gpus);
+                    many.or_else(|| throughputs.alone(kind, &job.model, 1)).unwrap_or(0.0)
+                };
+                kinds.iter().map(rate).collect()
+            }
+            None => {
+                let kinds = self.nodes.iter().map(|node| node.kind as usize + 1).max().unwrap_or(1);
+                vec![own; kinds]
+            }
+        }
     }
 
     /// The measured application called `name`.

@@ -20,6 +20,9 @@ pub enum Progress {
     /// By goodput, as applications were measured: in seconds, an epoch's end rounded to one. This is what Pollux's simulator
     /// does.
     Goodput,
+    /// In rounds of as many whole steps as fit one, by kind of GPU; a round ends when the last of its jobs does, and only
+    /// then GPUs change hands. This is what Gavel's simulator does.
+    Rounds,
 }
 
 /// What running side by side costs.
@@ -61,6 +64,10 @@ pub(super) struct Truth {
     due: Time,
     /// How far its training is, where applications are measured.
     pub(super) training: Training,
+    /// Steps of its round, and when it will have done them.
+    pub(super) task: (u64, Time),
+    /// Steps a second on what it holds, where that depends on the kind.
+    pub(super) rate: f64,
 }
 
 impl Truth {
@@ -74,6 +81,8 @@ impl Truth {
             since: job.arrival,
             due: Time::FOREVER,
             training: Training::default(),
+            task: (0, Time::ZERO),
+            rate: 0.0,
         }
     }
 
@@ -89,6 +98,16 @@ impl Truth {
         self.pace = whole_iterations(round, job.iteration, if asked { job.speedup_micro } else { 1_000_000 });
     }
 
+    /// Steps left, where they are counted.
+    pub(super) fn steps_left(&self) -> u64 {
+        self.iterations
+    }
+
+    /// When it ended, which may be before the turn that tells so.
+    pub(super) fn end(&self, now: Time, progress: Progress) -> Time {
+        if progress == Progress::Rounds { self.task.1 } else { self.training.ended.unwrap_or(now) }
+    }
+
     /// Counts its progress until `now`.
     pub(super) fn advance(&mut self, now: Time, setup: &Setup, job: &TraceJob) {
         let passed = now.since(self.since);
@@ -98,6 +117,10 @@ impl Truth {
                     self.iterations = self.iterations.saturating_sub(self.pace);
                     self.left = job.iteration * self.iterations;
                 }
+            }
+            Progress::Rounds => {
+                self.iterations = self.iterations.saturating_sub(std::mem::take(&mut self.task.0));
+                self.left = job.iteration * self.iterations;
             }
             Progress::RestartAtTurn => self.run(passed.saturating_sub(job.restart)),
             Progress::RestartAtStart => {
@@ -123,8 +146,10 @@ impl Truth {
 
     /// Whether it has ended; it was advanced to `now`.
     pub(super) fn ended(&self, now: Time, progress: Progress) -> bool {
-        if progress == Progress::Goodput {
-            return self.training.ended.is_some();
+        match progress {
+            Progress::Goodput => return self.training.ended.is_some(),
+            Progress::Rounds => return self.iterations == 0,
+            _ => {}
         }
         self.left == Span::ZERO || (progress == Progress::RestartAtTurn && now >= self.due)
     }
@@ -140,6 +165,19 @@ impl Truth {
                 now + round * rounds
             }
             Progress::Goodput => now + round,
+            Progress::Rounds => {
+                let seconds = round.as_secs_f64();
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "steps of one round"
+                )]
+                let fit = (self.rate * seconds) as u64;
+                let steps = fit.min(self.iterations);
+                let took = if steps == 0 { seconds } else { steps as f64 / self.rate };
+                self.task = (steps, now + Span::from_secs_f64(took));
+                self.task.1
+            }
             Progress::RestartAtTurn => now + self.stretched(),
             Progress::RestartAtStart => now + self.debt + self.stretched(),
         };

@@ -7,7 +7,7 @@
 
 use super::{Place, Share};
 use crate::Policy;
-use crate::cluster::{ClusterWorld, Decision, Grant, JobId, Phase};
+use crate::cluster::{ClusterWorld, Decision, Grant, Job, JobId, Phase};
 use std::collections::VecDeque;
 use vocab::{Span, Time};
 
@@ -16,8 +16,12 @@ use vocab::{Span, Time};
 pub struct Las {
     thresholds: Vec<Span>,
     runners_first: bool,
+    /// A job that waited so many times as long as it ran goes back to the first queue; 0 is never.
+    promote: u32,
     place: Place,
     queues: Vec<Queue>,
+    /// Each job's time and GPU time when it last came to the first queue, by id.
+    base: Vec<(Span, Span)>,
     /// Each job's queue and gang, by id.
     level: Vec<usize>,
     wake: Option<Time>,
@@ -33,11 +37,12 @@ struct Queue {
 }
 
 impl Las {
-    /// Queues with these thresholds between them.
+    /// Queues with these thresholds between them; see [`Choice::Las`](super::Choice::Las) for the rest.
     #[must_use]
-    pub fn new(thresholds: Vec<Span>, runners_first: bool, place: Place) -> Self {
+    pub fn new(thresholds: Vec<Span>, runners_first: bool, promote: u32, place: Place) -> Self {
         let queues = vec![Queue::default(); thresholds.len() + 1];
-        Self { thresholds, runners_first, place, queues, level: Vec::new(), wake: None }
+        let (base, level) = (Vec::new(), Vec::new());
+        Self { thresholds, runners_first, promote, place, queues, base, level, wake: None }
     }
 
     fn follow(&mut self, world: &ClusterWorld) {
@@ -49,6 +54,7 @@ impl Las {
         for id in world.fresh() {
             if self.level.len() <= id.index() {
                 self.level.resize(id.index() + 1, 0);
+                self.base.resize(id.index() + 1, (Span::ZERO, Span::ZERO));
             }
             self.level[id.index()] = 0;
             self.queues[0].newcomers.push(*id);
@@ -59,7 +65,7 @@ impl Las {
     fn demote(&mut self, now: Time, world: &ClusterWorld) {
         for job in world.running() {
             let (id, level) = (job.spec.job, self.level[job.spec.job.index()]);
-            let passed = self.thresholds.get(level).is_some_and(|limit| job.service(now) >= *limit);
+            let passed = self.thresholds.get(level).is_some_and(|limit| self.service(now, job) >= *limit);
             if passed {
                 let queue = &mut self.queues[level];
                 queue.runners.retain(|other| *other != id);
@@ -67,6 +73,40 @@ impl Las {
                 self.level[id.index()] = level + 1;
                 self.queues[level + 1].newcomers.push(id);
             }
+        }
+    }
+
+    /// GPU time since a job last came to the first queue.
+    fn service(&self, now: Time, job: &Job) -> Span {
+        job.service(now).saturating_sub(self.base[job.spec.job.index()].1)
+    }
+
+    /// When a waiting job of a lower queue goes back to the first, if it ever does.
+    fn promoted_at(&self, now: Time, job: &Job) -> Option<Time> {
+        let Phase::Waiting { since } = job.phase else { return None };
+        let at = job.spec.job.index();
+        let ran = job.ran(now).saturating_sub(self.base[at].0);
+        (self.promote > 0 && self.level[at] > 0 && ran > Span::ZERO)
+            .then(|| since + ran * u64::from(self.promote))
+    }
+
+    /// Moves jobs that waited too long back to the first queue.
+    fn promote(&mut self, now: Time, world: &ClusterWorld) {
+        if self.promote == 0 {
+            return;
+        }
+        for job in world.waiting() {
+            if self.promoted_at(now, job).is_none_or(|at| at > now) {
+                continue;
+            }
+            let id = job.spec.job;
+            let queue = &mut self.queues[self.level[id.index()]];
+            queue.runners.retain(|other| *other != id);
+            queue.waiting.retain(|other| *other != id);
+            queue.newcomers.retain(|other| *other != id);
+            self.level[id.index()] = 0;
+            self.base[id.index()] = (job.ran(now), job.service(now));
+            self.queues[0].newcomers.push(id);
         }
     }
 
@@ -120,9 +160,12 @@ impl Las {
             let limit = self.thresholds.get(self.level[id.index()])?;
             let alone = limit.ns().div_ceil(u64::from(job.spec.gpus.max(1)));
             let whole = Span::from_ms(alone.div_ceil(1_000_000_000) * 1_000);
-            Some(now + whole.saturating_sub(job.ran(now)))
+            let ran = job.ran(now).saturating_sub(self.base[id.index()].0);
+            Some(now + whole.saturating_sub(ran))
         };
-        running.iter().filter_map(passes).min()
+        let promotions =
+            world.waiting().filter(|_| self.promote > 0).filter_map(|job| self.promoted_at(now, job));
+        running.iter().filter_map(passes).chain(promotions).min()
     }
 }
 
@@ -134,6 +177,7 @@ impl Policy<ClusterWorld> for Las {
     fn decide(&mut self, now: Time, world: &ClusterWorld) -> Vec<Decision> {
         self.follow(world);
         self.demote(now, world);
+        self.promote(now, world);
         let chosen = self.choose(world);
         let mut stays = vec![false; self.level.len()];
         for id in &chosen {

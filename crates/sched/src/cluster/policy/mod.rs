@@ -1,6 +1,8 @@
 //! Policies for a cluster, one file each, composed from an order, an admission rule and a placement.
 
 mod elastic;
+mod gavel;
+mod gittins;
 mod las;
 mod order;
 mod ordered;
@@ -9,8 +11,11 @@ mod random;
 mod sharing;
 mod synergy;
 pub mod themis;
+mod twister;
 
 pub use elastic::{Elastic, Gain};
+pub use gavel::Gavel;
+pub use gittins::{Gittins, indices};
 pub use las::Las;
 pub use order::Order;
 pub use ordered::{Admit, Ordered, Preempt};
@@ -20,7 +25,7 @@ pub use sharing::{Benefit, Sharing};
 pub use synergy::{Synergy, Tune};
 pub use themis::Themis;
 
-use super::ClusterWorld;
+use super::{ClusterWorld, Goal};
 use crate::Policy;
 use serde::{Deserialize, Serialize};
 use vocab::Span;
@@ -46,6 +51,13 @@ pub enum Choice {
         thresholds: Vec<Span>,
         /// Whether, within a queue, jobs that run go before jobs that wait.
         runners_first: bool,
+        /// A job that waited so many times as long as it ran goes back to the first queue; 0 is never.
+        promote: u32,
+        /// Where jobs go.
+        place: Place,
+    },
+    /// The largest chance to end soon for the service it takes.
+    Gittins {
         /// Where jobs go.
         place: Place,
     },
@@ -65,6 +77,13 @@ pub enum Choice {
         /// Length of a round.
         round: Span,
     },
+    /// Shares of time by kind of GPU, from a linear program.
+    Gavel {
+        /// What the shares make best.
+        goal: Goal,
+        /// Length of a round.
+        round: Span,
+    },
     /// Finish-time fairness by auctions of leases.
     Themis {
         /// Length of a lease.
@@ -81,13 +100,16 @@ pub enum Choice {
 
 impl Choice {
     /// Names that [`Choice::named`] knows.
-    pub const NAMES: [&'static str; 18] = [
+    pub const NAMES: [&'static str; 26] = [
         "fifo",
         "fifo-strict",
         "sjf",
         "srtf",
         "srsf",
         "las",
+        "las-promote",
+        "gittins",
+        "gandiva",
         "muri-srtf",
         "muri-srsf",
         "muri-las",
@@ -97,6 +119,11 @@ impl Choice {
         "synergy-proportional",
         "synergy-greedy",
         "synergy-tune",
+        "gavel",
+        "gavel-alike",
+        "gavel-ftf",
+        "gavel-makespan",
+        "gavel-makespan-alike",
         "themis",
         "sjf-ffs",
         "sjf-bsbf",
@@ -110,7 +137,16 @@ impl Choice {
         let secs = |secs: u64| Span::from_ms(secs * 1_000);
         let thresholds = vec![secs(3_250), secs(7_200)];
         let synergy = |tune| Some(Self::Synergy { order: Order::Arrival, tune, round: secs(300) });
+        let las = |thresholds, runners_first, promote, place| {
+            Some(Self::Las { thresholds, runners_first, promote, place })
+        };
+        let gavel = |goal| Some(Self::Gavel { goal, round: secs(360) });
         match name {
+            "gavel" => gavel(Goal::MaxMin),
+            "gavel-alike" => gavel(Goal::MaxMinAlike),
+            "gavel-ftf" => gavel(Goal::FinishTimeFairness),
+            "gavel-makespan" => gavel(Goal::Makespan),
+            "gavel-makespan-alike" => gavel(Goal::MakespanAlike),
             "fifo" => ordered(Order::Arrival, Admit::Backfill, Preempt::Never),
             "fifo-strict" => ordered(Order::Arrival, Admit::Strict, Preempt::Never),
             "sjf" => ordered(Order::Remaining, Admit::Backfill, Preempt::Never),
@@ -118,12 +154,11 @@ impl Choice {
             "srsf" => ordered(Order::RemainingService, Admit::Backfill, Preempt::InPlace),
             "muri-srtf" => ordered(Order::Remaining, Admit::Backfill, Preempt::Repack),
             "muri-srsf" => ordered(Order::RemainingService, Admit::Backfill, Preempt::Repack),
-            "las" => Some(Self::Las { thresholds, runners_first: true, place: Place::Consolidated }),
-            "muri-las" => Some(Self::Las { thresholds, runners_first: true, place: Place::Anywhere }),
-            "pollux-las" => {
-                let place = Place::MostFree;
-                Some(Self::Las { thresholds: vec![secs(57_600)], runners_first: false, place })
-            }
+            "las" => las(thresholds, true, 0, Place::Consolidated),
+            "las-promote" => las(thresholds, true, 8, Place::Consolidated),
+            "gittins" => Some(Self::Gittins { place: Place::Consolidated }),
+            "muri-las" => las(thresholds, true, 0, Place::Anywhere),
+            "pollux-las" => las(vec![secs(57_600)], false, 0, Place::MostFree),
             "optimus" => Some(Self::Elastic { gain: Gain::RemainingTime, round: secs(60) }),
             "pollux" => Some(Self::Elastic { gain: Gain::Goodput, round: secs(60) }),
             "synergy-proportional" => synergy(Tune::Proportional),
@@ -131,6 +166,7 @@ impl Choice {
             "synergy-tune" => synergy(Tune::Tune),
             "themis" => Some(Self::Themis { lease: secs(1_200), fair_milli: 800 }),
             "sjf-bsbf" => Some(Self::Sharing { benefit: Benefit::BestFirst }),
+            "gandiva" => Some(Self::Sharing { benefit: Benefit::Throughput }),
             "sjf-ffs" => Some(Self::Sharing { benefit: Benefit::FirstFit }),
             _ => None,
         }
@@ -141,9 +177,9 @@ impl Choice {
     pub fn needs_progress(&self) -> bool {
         match self {
             Self::Ordered { order, preempt, .. } => *order != Order::Arrival && *preempt != Preempt::Never,
-            Self::Sharing { .. } | Self::Elastic { .. } | Self::Themis { .. } => true,
+            Self::Sharing { .. } | Self::Elastic { .. } | Self::Themis { .. } | Self::Gavel { .. } => true,
             Self::Synergy { order, .. } => *order != Order::Arrival,
-            Self::Las { .. } => false,
+            Self::Las { .. } | Self::Gittins { .. } => false,
         }
     }
 
@@ -160,11 +196,13 @@ impl Choice {
             Self::Ordered { order, admit, place, preempt } => {
                 Box::new(Ordered::new(*order, *admit, *place, *preempt))
             }
-            Self::Las { thresholds, runners_first, place } => {
-                Box::new(Las::new(thresholds.clone(), *runners_first, *place))
+            Self::Las { thresholds, runners_first, promote, place } => {
+                Box::new(Las::new(thresholds.clone(), *runners_first, *promote, *place))
             }
+            Self::Gittins { place } => Box::new(Gittins::new(*place)),
             Self::Synergy { order, tune, round } => Box::new(Synergy::new(*order, *tune, *round)),
             Self::Elastic { gain, round } => Box::new(Elastic::new(*gain, *round)),
+            Self::Gavel { goal, round } => Box::new(Gavel::new(*goal, *round)),
             Self::Themis { lease, fair_milli } => Box::new(Themis::new(*lease, *fair_milli)),
             Self::Sharing { benefit } => Box::new(Sharing::new(*benefit)),
         }

@@ -38,13 +38,28 @@ pub struct Ordered {
     preempt: Preempt,
     /// Live jobs in their latest order; without preemption, those that wait.
     queue: Vec<(u128, JobId)>,
+    /// Jobs that run after the latest turn: only their places can have changed.
+    active: Vec<JobId>,
+    /// Which jobs are active, by id, while the queue is sorted.
+    touched: Vec<bool>,
+    /// Somebody in the queue left it without having run.
+    stale: bool,
 }
 
 impl Ordered {
     /// A fresh queue.
     #[must_use]
     pub const fn new(order: Order, admit: Admit, place: Place, preempt: Preempt) -> Self {
-        Self { order, admit, place, preempt, queue: Vec::new() }
+        Self {
+            order,
+            admit,
+            place,
+            preempt,
+            queue: Vec::new(),
+            active: Vec::new(),
+            touched: Vec::new(),
+            stale: false,
+        }
     }
 
     /// Sorts live jobs by what is known of them now.
@@ -54,46 +69,65 @@ impl Ordered {
             Phase::Running { .. } => self.preempt != Preempt::Never,
             Phase::Ended { .. } => false,
         };
-        self.queue.retain(|(_, id)| kept(world.known(*id)));
-        if self.preempt == Preempt::Never {
-            // Jobs that a lost node sent back wait again.
-            let queued: BTreeSet<JobId> = self.queue.iter().map(|(_, id)| *id).collect();
-            let missing = world.waiting().map(|job| job.spec.job).filter(|id| !queued.contains(id));
-            self.queue.extend(missing.map(|id| (0, id)));
-        } else {
-            self.queue.extend(world.fresh().iter().map(|id| (0, *id)));
+        let last = self.active.iter().chain(world.fresh()).map(|id| id.index() + 1).max().unwrap_or(0);
+        self.touched.resize(self.touched.len().max(last), false);
+        for id in &self.active {
+            self.touched[id.index()] = true;
         }
-        for (key, id) in &mut self.queue {
-            *key = self.order.key(world.known(*id));
+        let (touched, stale, order) = (&mut self.touched, self.stale, self.order);
+        self.queue.retain_mut(|(key, id)| {
+            if !std::mem::take(&mut touched[id.index()]) && !stale {
+                return true;
+            }
+            let job = world.known(*id);
+            *key = order.key(job);
+            kept(job)
+        });
+        // Jobs that a lost node sent back wait again.
+        let queue = &mut self.queue;
+        let mut enter = |id: &JobId| queue.push((order.key(world.known(*id)), *id));
+        for id in &self.active {
+            if std::mem::take(&mut touched[id.index()]) && world.known(*id).waits() {
+                enter(id);
+            }
         }
+        world.fresh().iter().for_each(&mut enter);
+        self.stale = false;
         self.queue.sort_by_key(|(key, _)| *key);
     }
 
-    /// Walks the queue and offers each job to `fit`, until nothing more can fit.
-    fn walk(&self, world: &ClusterWorld, mut room: u32, mut fit: impl FnMut(&Job) -> bool) {
+    /// Walks the queue and offers each job to `fit`, until nothing more can fit; whether somebody there had left.
+    fn walk(&self, world: &ClusterWorld, mut room: u32, mut fit: impl FnMut(&Job) -> bool) -> bool {
+        let mut stale = false;
         // Room only shrinks during a walk: a gang of a size that failed once fails again.
         let mut failed = BTreeSet::new();
         for (_, id) in &self.queue {
             let job = world.known(*id);
             let gang = job.spec.gpus;
             if room == 0 {
-                return;
+                return stale;
+            }
+            if matches!(job.phase, Phase::Ended { .. }) {
+                stale = true;
+                continue;
             }
             if gang <= room && !failed.contains(&gang) && fit(job) {
                 room -= gang;
             } else if self.admit == Admit::Strict {
-                return;
+                return stale;
             } else if uniform(&job.spec) {
                 failed.insert(gang);
             }
         }
+        stale
     }
 
-    fn start_waiting(&self, world: &ClusterWorld) -> Vec<Decision> {
+    fn start_waiting(&mut self, world: &ClusterWorld) -> Vec<Decision> {
         let mut free = world.free();
         let mut decisions = Vec::new();
-        self.walk(world, free.gpus(), |job| {
-            let pieces = self.place.take(&mut free, job.spec.gpus, Share::asked(&job.spec));
+        let place = self.place;
+        self.stale = self.walk(world, free.gpus(), |job| {
+            let pieces = place.take(&mut free, job.spec.gpus, Share::asked(&job.spec));
             decisions.extend(pieces.map(|pieces| start(job, pieces)));
             decisions
                 .last()
@@ -102,9 +136,9 @@ impl Ordered {
         decisions
     }
 
-    fn keep_in_place(&self, world: &ClusterWorld) -> Vec<Decision> {
+    fn keep_in_place(&mut self, world: &ClusterWorld) -> Vec<Decision> {
         let mut chosen = Vec::new();
-        self.walk(world, world.empty().gpus(), |job| {
+        self.stale = self.walk(world, world.gpus(), |job| {
             chosen.push(job.spec.job);
             true
         });
@@ -122,11 +156,12 @@ impl Ordered {
         decisions
     }
 
-    fn repack(&self, world: &ClusterWorld) -> Vec<Decision> {
+    fn repack(&mut self, world: &ClusterWorld) -> Vec<Decision> {
         let mut free: Free = world.empty();
         let mut placed = Vec::new();
-        self.walk(world, free.gpus(), |job| {
-            let pieces = self.place.take(&mut free, job.spec.gpus, Share::asked(&job.spec));
+        let place = self.place;
+        self.stale = self.walk(world, free.gpus(), |job| {
+            let pieces = place.take(&mut free, job.spec.gpus, Share::asked(&job.spec));
             placed.extend(pieces.map(|pieces| (job.spec.job, Grant::whole(pieces))));
             placed.last().is_some_and(|(id, _)| *id == job.spec.job)
         });
@@ -175,11 +210,18 @@ impl Policy<ClusterWorld> for Ordered {
 
     fn decide(&mut self, _now: Time, world: &ClusterWorld) -> Vec<Decision> {
         self.sort(world);
-        match self.preempt {
+        let decisions = match self.preempt {
             Preempt::Never => self.start_waiting(world),
             Preempt::InPlace => self.keep_in_place(world),
             Preempt::Repack => self.repack(world),
-        }
+        };
+        self.active.clear();
+        self.active.extend(world.running().map(|job| job.spec.job));
+        self.active.extend(decisions.iter().filter_map(|decision| match decision {
+            Decision::Start { job, .. } => Some(*job),
+            _ => None,
+        }));
+        decisions
     }
 
     fn wake(&self, _now: Time) -> Option<Time> {

@@ -22,6 +22,9 @@ pub enum Benefit {
     FirstFit,
     /// Where the pair gains, best gain first (SJF-BSBF).
     BestFirst,
+    /// Where the pair's throughputs, each over that alone, come to more than 1, the largest first; in order of arrival
+    /// (Gandiva's packing, OSDI'18).
+    Throughput,
 }
 
 /// Shortest job first, sharing GPUs with running jobs.
@@ -54,7 +57,7 @@ impl Sharing {
         }
         let mut hosts: Vec<Host> =
             world.running().filter_map(|host| self.host(world, job, host, joined)).collect();
-        if self.benefit == Benefit::BestFirst {
+        if self.benefit != Benefit::FirstFit {
             hosts.sort_by_key(|host| host.cost);
         }
         hosts
@@ -91,6 +94,10 @@ impl Sharing {
         let runner = u64::from(world.slowdown_milli(host.spec.model, job.spec.model)?);
         let pair = |accumulate: u32| {
             let slowdown_milli = newcomer * job.spec.gpu.stretch_milli(accumulate) / 1_000;
+            if self.benefit == Benefit::Throughput {
+                let both = 1_000_000 / slowdown_milli.max(1) + 1_000_000 / runner.max(1);
+                return (both > 1_000).then(|| (u128::MAX - u128::from(both), accumulate));
+            }
             let newcomer = Member { left: job.left, slowdown_milli };
             let runner = Member { left: host.left, slowdown_milli: runner };
             let cost = shared(newcomer, runner);
@@ -181,11 +188,16 @@ impl Policy<ClusterWorld> for Sharing {
             Benefit::Never => "sjf",
             Benefit::FirstFit => "sjf-ffs",
             Benefit::BestFirst => "sjf-bsbf",
+            Benefit::Throughput => "gandiva",
         }
     }
 
     fn decide(&mut self, _now: Time, world: &ClusterWorld) -> Vec<Decision> {
-        let mut queue: Vec<(Span, JobId)> = world.waiting().map(|job| (job.left, job.spec.job)).collect();
+        let by_arrival = self.benefit == Benefit::Throughput;
+        let key = |job: &Job| {
+            (if by_arrival { job.spec.arrival.since(Time::ZERO) } else { job.left }, job.spec.job)
+        };
+        let mut queue: Vec<(Span, JobId)> = world.waiting().map(key).collect();
         queue.sort_unstable();
         let mut free = world.free();
         let mut joined = BTreeSet::new();

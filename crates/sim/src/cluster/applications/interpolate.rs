@@ -36,13 +36,14 @@ impl Surface {
             return along(&line, point[2]);
         }
         let scale = self.0.iter().map(|(at, _)| at[2]).fold(1.0, f64::max);
-        let mut program = Program::new(vec![0.0, 0.0, 0.0, 1.0]);
+        // The weights are the prices of the program for the plane below all points that is highest here.
+        let mut program = Program::new(vec![0.0, 0.0, 0.0, -1.0]);
         for (at, _) in &self.0 {
             let from: [f64; 3] = std::array::from_fn(|axis| (at[axis] - point[axis]) / scale);
-            let cost = from.iter().map(|side| side * side).sum();
-            program.column(cost, vec![(0, from[0]), (1, from[1]), (2, from[2]), (3, 1.0)]);
+            let height = from.iter().map(|side| side * side).sum();
+            program.row(vec![(0, from[0]), (1, from[1]), (2, from[2]), (3, 1.0)], height);
         }
-        let weights = program.solve().unwrap_or_default();
+        let weights = program.solve().map(|solution| solution.prices).unwrap_or_default();
         let sum =
             |of: usize| self.0.iter().zip(&weights).map(|((_, value), weight)| value[of] * weight).sum();
         if weights.is_empty() { self.nearest(point) } else { (sum(0), sum(1)) }

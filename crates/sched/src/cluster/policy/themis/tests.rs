@@ -13,6 +13,7 @@ use vocab::{Bytes, ModelId, Span, Time};
 fn free(nodes: &[u8]) -> Free {
     let node = |(at, gpus): (u32, &u8)| FreeNode {
         node: NodeId(at),
+        kind: 0,
         size: 8,
         gpus: GpuMask::all(*gpus),
         cpu_milli: u64::from(*gpus) * 3,

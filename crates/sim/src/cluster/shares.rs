@@ -1,0 +1,216 @@
+//! The driver's answers to [`Replan`](sched::cluster::Decision::Replan): shares of time by job and kind of GPU, as linear
+//! programs (Gavel, OSDI'20).
+
+use super::lp::Program;
+use sched::cluster::{Claim, Goal, JobId};
+use std::collections::BTreeMap;
+
+/// A job in a program: steps a second on each kind, GPUs it takes, its claim.
+pub(super) struct Member<'c> {
+    pub(super) rates: Vec<f64>,
+    pub(super) gpus: f64,
+    pub(super) claim: &'c Claim,
+}
+
+/// Works out shares; keeps what fairness needs of the past.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Planner {
+    /// For each job: time it would have taken alone on its even part for the steps done so far, steps left and rate there
+    /// when last asked.
+    alone: BTreeMap<JobId, (f64, f64, f64)>,
+}
+
+/// Solutions of fairness and makespan are this close to the best, relatively (Gavel's simulator, for the makespan).
+const MAKESPAN_TOLERANCE: f64 = 1.05;
+
+/// Halvings until finish-time fairness is found.
+const HALVINGS: u32 = 40;
+
+impl Planner {
+    /// Shares for `members` of GPUs `counts` of each kind; those of an even split when no program could be solved.
+    pub(super) fn shares<'c>(&mut self, goal: Goal, members: &[Member<'c>], counts: &[f64]) -> Vec<Vec<f64>> {
+        // Kinds without a GPU are no part of the program.
+        let kinds: Vec<usize> = (0..counts.len()).filter(|kind| counts[*kind] > 0.0).collect();
+        let narrow = |member: &Member<'c>| Member {
+            rates: kinds.iter().map(|kind| member.rates[*kind]).collect(),
+            gpus: member.gpus,
+            claim: member.claim,
+        };
+        let narrowed: Vec<Member<'c>> = members.iter().map(narrow).collect();
+        let counted: Vec<f64> = kinds.iter().map(|kind| counts[*kind]).collect();
+        let solved = self.solve(goal, &narrowed, &counted);
+        let wide = |shares: Vec<f64>| {
+            let mut all = vec![0.0; counts.len()];
+            kinds.iter().zip(shares).for_each(|(kind, share)| all[*kind] = share);
+            all
+        };
+        solved.into_iter().map(wide).collect()
+    }
+
+    fn solve(&mut self, goal: Goal, members: &[Member<'_>], counts: &[f64]) -> Vec<Vec<f64>> {
+        let solved = match goal {
+            Goal::MaxMin => max_min(members, counts, |member, kind| member.rates[kind]),
+            Goal::MaxMinAlike => max_min(members, counts, |_, _| 1.0),
+            Goal::Makespan => makespan(members, counts, |member, kind| member.rates[kind]),
+            Goal::MakespanAlike => makespan(members, counts, |member, _| member.rates[0]),
+            Goal::FinishTimeFairness => self.fairness(members, counts),
+        };
+        solved.unwrap_or_else(|| {
+            members.iter().map(|member| even(member.gpus, members.len(), counts)).collect()
+        })
+    }
+
+    /// The least largest finish-time fairness, by halving: each job needs some rate for a given one.
+    fn fairness(&mut self, members: &[Member<'_>], counts: &[f64]) -> Option<Vec<Vec<f64>>> {
+        let mut rows = Vec::with_capacity(members.len());
+        for member in members {
+            let part = even(member.gpus, members.len(), counts);
+            let rate: f64 = member.rates.iter().zip(&part).map(|(rate, share)| rate * share).sum();
+            let left = member.claim.steps_left as f64;
+            let rate = rate.max(1e-9);
+            let (mut so_far, before, at) =
+                self.alone.get(&member.claim.job).copied().unwrap_or((0.0, left, rate));
+            so_far += (before - left).max(0.0) / at;
+            self.alone.insert(member.claim.job, (so_far, left, rate));
+            rows.push((member.claim.age.as_secs_f64(), left, so_far + left / rate));
+        }
+        let live: Vec<JobId> = members.iter().map(|member| member.claim.job).collect();
+        self.alone.retain(|job, _| live.binary_search(job).is_ok());
+        let (mut low, mut high) = (0.0f64, 1e9f64);
+        let mut best = None;
+        for _ in 0..HALVINGS {
+            let middle =
+                if high > 1e3 * low.max(1.0) { (low.max(1e-3) * high).sqrt() } else { (low + high) / 2.0 };
+            // Rates needed for every job's fairness to be `middle`; past hope when time has run out.
+            let needs: Option<Vec<f64>> = rows
+                .iter()
+                .map(|(age, left, alone)| {
+                    Some(middle * alone - age).filter(|rest| *rest > 0.0).map(|rest| left / rest)
+                })
+                .collect();
+            let scaled = needs.and_then(|needs| {
+                let found = largest(members, counts, |at, kind| members[at].rates[kind] / needs[at])?;
+                (found.1 >= 1.0 - 1e-7).then_some(found.0)
+            });
+            match scaled {
+                Some(shares) => (high, best) = (middle, Some(shares)),
+                None => low = middle,
+            }
+            if high - low < 1e-6 * high {
+                break;
+            }
+        }
+        best
+    }
+}
+
+/// An even split of the cluster, at most the whole time (Gavel's "isolated").
+fn even(gpus: f64, members: usize, counts: &[f64]) -> Vec<f64> {
+    let part: Vec<f64> = counts.iter().map(|count| count / members.max(1) as f64 / gpus).collect();
+    let all: f64 = part.iter().sum::<f64>().max(1.0);
+    part.into_iter().map(|part| part / all).collect()
+}
+
+/// The largest least throughput, each over that of a split proportional to the kinds' sizes, times GPUs over weight.
+fn max_min(
+    members: &[Member<'_>],
+    counts: &[f64],
+    rate: impl Fn(&Member<'_>, usize) -> f64,
+) -> Option<Vec<Vec<f64>>> {
+    let total: f64 = counts.iter().map(|count| count / members.len() as f64).sum();
+    let share = |kind: usize| counts[kind] / members.len() as f64 / total;
+    let usual: Vec<f64> = members
+        .iter()
+        .map(|member| (0..counts.len()).map(|kind| rate(member, kind) * share(kind)).sum::<f64>())
+        .collect();
+    let worth = |at: usize, kind: usize| {
+        let member = &members[at];
+        let weight = member.claim.weight_milli.max(1) as f64 / 1e3;
+        rate(member, kind) * member.gpus / (usual[at].max(1e-12) * weight)
+    };
+    Some(largest(members, counts, worth)?.0)
+}
+
+/// The shares that make the least of `Σ worth · share` largest, and that least.
+fn largest(
+    members: &[Member<'_>],
+    counts: &[f64],
+    worth: impl Fn(usize, usize) -> f64,
+) -> Option<(Vec<Vec<f64>>, f64)> {
+    let (jobs, kinds) = (members.len(), counts.len());
+    // Unknowns: the least, then each job's share of each kind, as the peers' modelling tool orders them.
+    let mut cost = vec![0.0; 1 + jobs * kinds];
+    cost[0] = -1.0;
+    let mut program = Program::new(cost);
+    fit(&mut program, members, counts);
+    for job in 0..jobs {
+        let mut row: Vec<(usize, f64)> =
+            (0..kinds).map(|kind| (place(jobs, job, kind), -worth(job, kind))).collect();
+        row.push((0, 1.0));
+        program.row(row, 0.0);
+    }
+    let x = program.solve()?.x;
+    Some((read(&x, jobs, kinds), x[0]))
+}
+
+/// Where a job's share of a kind stands among the unknowns.
+const fn place(jobs: usize, job: usize, kind: usize) -> usize {
+    1 + kind * jobs + job
+}
+
+fn read(x: &[f64], jobs: usize, kinds: usize) -> Vec<Vec<f64>> {
+    let share = |job: usize, kind: usize| x[place(jobs, job, kind)].clamp(0.0, 1.0);
+    (0..jobs).map(|job| (0..kinds).map(|kind| share(job, kind)).collect()).collect()
+}
+
+/// Shares are not negative, fit each kind's GPUs and each job's time.
+fn fit(program: &mut Program, members: &[Member<'_>], counts: &[f64]) {
+    let (jobs, kinds) = (members.len(), counts.len());
+    for kind in 0..kinds {
+        for job in 0..jobs {
+            program.row(vec![(place(jobs, job, kind), -1.0)], 0.0);
+        }
+    }
+    for (kind, count) in counts.iter().enumerate() {
+        let row = members.iter().enumerate().map(|(job, member)| (place(jobs, job, kind), member.gpus));
+        program.row(row.collect(), *count);
+    }
+    for job in 0..jobs {
+        program.row((0..kinds).map(|kind| (place(jobs, job, kind), 1.0)).collect(), 1.0);
+    }
+}
+
+/// Shares by which every job ends within a time that is close to the least, found by halving as Gavel's simulator does.
+fn makespan(
+    members: &[Member<'_>],
+    counts: &[f64],
+    rate: impl Fn(&Member<'_>, usize) -> f64,
+) -> Option<Vec<Vec<f64>>> {
+    let left = |at: usize| members[at].claim.steps_left.max(1) as f64;
+    let (_, inverse) = largest(members, counts, |at, kind| rate(&members[at], kind) / left(at))?;
+    let least = 1.0 / inverse.max(1e-15);
+    let (mut low, mut high) = (100.0f64, 1e6f64);
+    while high < least {
+        (low, high) = (high, high * 10.0);
+    }
+    let mut found = high;
+    while MAKESPAN_TOLERANCE * low < high {
+        let middle = (low + high) / 2.0;
+        if middle >= least {
+            (high, found) = (middle, middle);
+        } else {
+            low = middle;
+        }
+    }
+    let (jobs, kinds) = (members.len(), counts.len());
+    // The least is no unknown here, and costs nothing.
+    let mut program = Program::new(vec![0.0; 1 + jobs * kinds]);
+    fit(&mut program, members, counts);
+    program.row(vec![(0, 1.0)], 1.0);
+    program.row(vec![(0, -1.0)], 1.0);
+    for (job, member) in members.iter().enumerate() {
+        let row = (0..kinds).map(|kind| (place(jobs, job, kind), -rate(member, kind))).collect();
+        program.row(row, -left(job) / found);
+    }
+    Some(read(&program.solve()?.x, jobs, kinds))
+}
