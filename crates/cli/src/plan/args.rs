@@ -17,6 +17,10 @@ pub(crate) enum PlanCommand {
     Pipeline(PipelineArgs),
     /// Score a plan from scratch, whoever made it.
     Judge(JudgeArgs),
+    /// Run a pipeline's schedule on virtual time: makespan, bubble, memory, deadlocks.
+    Schedule(Box<ScheduleArgs>),
+    /// Plan anew when a device changes: what to move where, what that costs, when it pays.
+    Replan(ReplanArgs),
 }
 
 /// A graph: an operator-graph JSON, Piper's JSON, PipeDream's graph.txt, or an ONNX file.
@@ -115,6 +119,12 @@ pub(crate) struct PipelineArgs {
     /// Memory of a device: 16GiB.
     #[arg(long)]
     pub(crate) memory: Option<String>,
+    /// How minibatches follow each other.
+    #[arg(long, value_enum, default_value_t = DisciplineName::Stashing)]
+    pub(crate) discipline: DisciplineName,
+    /// Minibatches between two exchanges of gradients (2bw), or of a round (flush).
+    #[arg(long, default_value_t = 8)]
+    pub(crate) minibatches: usize,
     /// The published optimiser's answer, digit for digit, faults included.
     #[arg(long)]
     pub(crate) published: bool,
@@ -130,6 +140,17 @@ pub(crate) struct PipelineArgs {
     /// Draw the graph coloured by stage here, as SVG.
     #[arg(long)]
     pub(crate) svg: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DisciplineName {
+    /// Without a pause, the parameters of every minibatch in flight kept.
+    Stashing,
+    /// Without a pause, two versions of the parameters kept.
+    #[value(name = "2bw")]
+    TwoVersions,
+    /// Drained after every round.
+    Flush,
 }
 
 #[derive(Debug, Args)]
@@ -148,4 +169,101 @@ pub(crate) struct JudgeArgs {
     /// Draw the graph coloured by device here, as SVG.
     #[arg(long)]
     pub(crate) svg: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ScheduleArgs {
+    /// In what order devices run passes.
+    #[arg(long, value_enum, default_value_t = Order::OneFOneB)]
+    pub(crate) order: Order,
+    /// A schedule written as text, instead: a line a device, 0F0 0>F0 0<B0 0B0.
+    #[arg(long)]
+    pub(crate) text: Option<PathBuf>,
+    /// Stages, all alike.
+    #[arg(long, default_value_t = 4)]
+    pub(crate) stages: usize,
+    /// Microbatches.
+    #[arg(long, default_value_t = 8)]
+    pub(crate) microbatches: usize,
+    /// Stages of a device, for the interleaved order.
+    #[arg(long, default_value_t = 2)]
+    pub(crate) chunks: usize,
+    /// Replicas of each stage, for 1f1b-rr: 3,1,1.
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) replicas: Vec<usize>,
+    /// Times of a stage: forward, backward, gradients of weights, ms.
+    #[arg(long, default_value = "1,1,1")]
+    pub(crate) times: String,
+    /// Time to send a stage's output to the next, ms.
+    #[arg(long, default_value_t = 0.0)]
+    pub(crate) transfer_ms: f64,
+    /// What a forward pass keeps for its backward pass.
+    #[arg(long, default_value = "1MiB")]
+    pub(crate) activation: String,
+    /// What a stage holds all the time.
+    #[arg(long, default_value = "0")]
+    pub(crate) resident: String,
+    /// Costs of a plan's stages, instead (written by `raddle plan pipeline`); needs its graph.
+    #[arg(long, value_name = "PLAN", requires = "graph")]
+    pub(crate) pipeline: Option<PathBuf>,
+    /// The graph of that plan; a PipeDream or Piper file.
+    #[arg(long)]
+    pub(crate) graph: Option<PathBuf>,
+    /// Transfers that a device takes part in at a time.
+    #[arg(long, default_value_t = 4)]
+    pub(crate) slots: usize,
+    /// Senders wait for receivers, instead of going on at once.
+    #[arg(long)]
+    pub(crate) rendezvous: bool,
+    /// Transfers are matched by order alone.
+    #[arg(long)]
+    pub(crate) in_order: bool,
+    /// Print the schedule's steps, transfers included, instead of running it.
+    #[arg(long)]
+    pub(crate) print: bool,
+    /// Draw a Chrome/Perfetto timeline here.
+    #[arg(long)]
+    pub(crate) timeline: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Order {
+    /// All forward passes, then all backward passes.
+    Gpipe,
+    /// One forward, one backward, drained at the end.
+    #[value(name = "1f1b")]
+    OneFOneB,
+    /// The same with replicated stages, which take turns.
+    #[value(name = "1f1b-rr")]
+    OneFOneBRr,
+    /// Several stages a device.
+    Interleaved,
+    /// Zero bubble, H1.
+    ZbH1,
+    /// Zero bubble, V: two stages a device.
+    ZbV,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReplanArgs {
+    #[command(flatten)]
+    pub(crate) graph: GraphArgs,
+    /// The running plan, as `raddle plan place --output` or an earlier replan wrote it.
+    #[arg(value_name = "PLAN")]
+    pub(crate) plan: PathBuf,
+    /// What happened: 2:speed=0.5, 1:memory=8GiB, 0:lost, add:16GiB@0.5. Devices are numbered group by group.
+    #[arg(long, required = true)]
+    pub(crate) change: Vec<String>,
+    /// How fast a device takes in what moves to it.
+    #[arg(long, default_value = "12GB/s")]
+    pub(crate) moving: String,
+    /// Samples that the new plan will run; moving has to pay within them.
+    #[arg(long, default_value_t = 10_000.0)]
+    pub(crate) samples: f64,
+    /// Seconds to plan for.
+    #[arg(long, default_value_t = 60.0)]
+    pub(crate) time_limit: f64,
+    /// Write the cheapest plan here, as JSON.
+    #[arg(short, long)]
+    pub(crate) output: Option<PathBuf>,
 }

@@ -46,6 +46,17 @@ pub(crate) fn read(args: &GraphArgs) -> anyhow::Result<Input> {
     Ok(input)
 }
 
+/// Reads the graph in a file that needs no further arguments.
+pub(crate) fn read_plain(path: &Path) -> anyhow::Result<Input> {
+    let words = [std::ffi::OsStr::new("graph"), path.as_os_str()];
+    #[derive(clap::Parser)]
+    struct Plain {
+        #[command(flatten)]
+        graph: GraphArgs,
+    }
+    read(&<Plain as clap::Parser>::try_parse_from(words)?.graph)
+}
+
 /// The text of a file that is not too long.
 pub(crate) fn text(path: &Path) -> anyhow::Result<String> {
     let length = std::fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.len();

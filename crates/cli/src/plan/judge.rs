@@ -114,10 +114,10 @@ fn stages(
 ) -> anyhow::Result<()> {
     let pipeline = document.pipeline(&input.graph)?;
     let levels = document.levels();
-    let verdict = judge_pipeline(&input.graph, &levels, document.memory_bytes, &pipeline)?;
+    let means = (document.memory_bytes, document.discipline);
+    let verdict = judge_pipeline(&input.graph, &levels, means.0, means.1, &pipeline)?;
     let report = PipelineReport { seconds: verdict.seconds, lower_seconds: 0.0, proved: false };
-    let judged =
-        PipelineDocument::new(&input.graph, &levels, document.memory_bytes, (&pipeline, &report), &verdict);
+    let judged = PipelineDocument::new(&input.graph, &levels, means, (&pipeline, &report), &verdict);
     let faults: Vec<String> = verdict.faults.iter().map(ToString::to_string).collect();
     let printed = Printed {
         schema_version: 1,

@@ -8,6 +8,8 @@ mod judge;
 mod onnx;
 mod pipeline;
 mod place;
+mod replan;
+mod schedule;
 mod solver;
 
 use crate::args::Format;
@@ -21,6 +23,8 @@ pub(crate) fn run(args: &PlanArgs, format: Format) -> anyhow::Result<()> {
         PlanCommand::Place(args) => place::run(args, format),
         PlanCommand::Pipeline(args) => pipeline::run(args, format),
         PlanCommand::Judge(args) => judge::run(args, format),
+        PlanCommand::Schedule(args) => schedule::run(args, format),
+        PlanCommand::Replan(args) => replan::run(args, format),
     }
 }
 

@@ -21,6 +21,9 @@ struct Layer {
     output_bytes: u64,
 }
 
+/// Layers, and the edges between their places.
+type Layers = (Vec<Layer>, Vec<(usize, usize)>);
+
 pub(crate) fn read(args: &GraphArgs, link: Link) -> anyhow::Result<OperatorGraph> {
     ensure!(
         args.cpu_slowdown > 0.0,
@@ -38,7 +41,7 @@ pub(crate) fn read(args: &GraphArgs, link: Link) -> anyhow::Result<OperatorGraph
 }
 
 /// Segments of a profile, one after the other.
-fn measured(args: &GraphArgs, text: &str) -> anyhow::Result<(Vec<Layer>, Vec<(usize, usize)>)> {
+fn measured(args: &GraphArgs, text: &str) -> anyhow::Result<Layers> {
     let profile: Profile =
         serde_json::from_str(text).context("the profile is not as `raddle profile` writes it")?;
     profile.check().map_err(|error| anyhow::anyhow!("{error}"))?;
@@ -57,7 +60,7 @@ fn measured(args: &GraphArgs, text: &str) -> anyhow::Result<(Vec<Layer>, Vec<(us
 }
 
 /// Layers of the graph; each takes the longer of computing at the peak and moving its bytes at the bandwidth.
-fn estimated(args: &GraphArgs) -> anyhow::Result<(Vec<Layer>, Vec<(usize, usize)>)> {
+fn estimated(args: &GraphArgs) -> anyhow::Result<Layers> {
     ensure!(args.peak_tflops > 0.0, "a peak of {} Tflop/s computes nothing", args.peak_tflops);
     let bandwidth = amounts::rate(&args.memory_bandwidth)?;
     let model = profile::import(&args.graph)?;

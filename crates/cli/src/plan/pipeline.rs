@@ -2,13 +2,13 @@
 
 use crate::args::Format;
 use crate::output;
-use crate::plan::args::PipelineArgs;
+use crate::plan::args::{DisciplineName, PipelineArgs};
 use crate::plan::clock::{Clock, TimeUsed};
 use crate::plan::{amounts, draw, input, size, write};
 use anyhow::bail;
 use plan::formats::{PipelineDocument, StageDocument};
 use plan::pipeline::{
-    Level, Pipeline, PipelineReport, Transfers, judge_pipeline, plan_pipeline, plan_published,
+    Discipline, Level, Pipeline, PipelineReport, Transfers, judge_pipeline, plan_pipeline, plan_published,
 };
 use serde::Serialize;
 
@@ -30,10 +30,23 @@ pub(crate) fn run(args: &PipelineArgs, format: Format) -> anyhow::Result<()> {
     if args.published {
         return published(args, &input, &levels, memory_bytes, format);
     }
+    let minibatches = args.minibatches;
+    let discipline = match args.discipline {
+        DisciplineName::Stashing => Discipline::Stashing,
+        DisciplineName::TwoVersions => Discipline::TwoVersions { minibatches },
+        DisciplineName::Flush => Discipline::Flush { minibatches },
+    };
     let clock = Clock::start(args.time_limit)?;
-    let (pipeline, report) = plan_pipeline(&input.graph, &levels, memory_bytes, &|| clock.passed(1.0))?;
-    let verdict = judge_pipeline(&input.graph, &levels, memory_bytes, &pipeline)?;
-    let document = PipelineDocument::new(&input.graph, &levels, memory_bytes, (&pipeline, &report), &verdict);
+    let stop = || clock.passed(1.0);
+    let (pipeline, report) = plan_pipeline(&input.graph, &levels, memory_bytes, discipline, &stop)?;
+    let verdict = judge_pipeline(&input.graph, &levels, memory_bytes, discipline, &pipeline)?;
+    let document = PipelineDocument::new(
+        &input.graph,
+        &levels,
+        (memory_bytes, discipline),
+        (&pipeline, &report),
+        &verdict,
+    );
     let printed = Printed {
         schema_version: 1,
         graph: &input.name,

@@ -2,7 +2,7 @@
 
 use super::{FormatError, check_faults, check_length};
 use crate::operators::OperatorGraph;
-use crate::pipeline::{Level, Pipeline, PipelineReport, PipelineVerdict, Stage};
+use crate::pipeline::{Discipline, Level, Pipeline, PipelineReport, PipelineVerdict, Stage};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -15,6 +15,9 @@ pub struct PipelineDocument {
     /// Memory of a device; missing when it was not limited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
+    /// How minibatches follow each other.
+    #[serde(default)]
+    pub discipline: Discipline,
     /// Seconds from one minibatch to the next.
     pub seconds: f64,
     /// What is proved that no such pipeline is below.
@@ -63,7 +66,7 @@ impl PipelineDocument {
     pub fn new(
         graph: &OperatorGraph,
         levels: &[Level],
-        memory_bytes: Option<u64>,
+        (memory_bytes, discipline): (Option<u64>, Discipline),
         (pipeline, report): (&Pipeline, &PipelineReport),
         verdict: &PipelineVerdict,
     ) -> Self {
@@ -83,10 +86,11 @@ impl PipelineDocument {
         Self {
             levels: levels.iter().map(level).collect(),
             memory_bytes,
+            discipline,
             seconds: report.seconds,
             lower_seconds: report.lower_seconds,
             proved: report.proved,
-            binding: held_up(pipeline, verdict),
+            binding: held_up(pipeline, discipline, verdict),
             stages: stages.collect(),
         }
     }
@@ -128,7 +132,7 @@ impl PipelineDocument {
 }
 
 /// The stage that takes longest, and what takes it so long.
-fn held_up(pipeline: &Pipeline, verdict: &PipelineVerdict) -> String {
+fn held_up(pipeline: &Pipeline, discipline: Discipline, verdict: &PipelineVerdict) -> String {
     let share = |(stage, score): (&Stage, &crate::pipeline::StageScore)| {
         score.compute_seconds.max(score.communication_seconds) / stage.devices() as f64
     };
@@ -136,9 +140,10 @@ fn held_up(pipeline: &Pipeline, verdict: &PipelineVerdict) -> String {
     let worst = (0..shares.len()).max_by(|&a, &b| shares[a].total_cmp(&shares[b]).then(b.cmp(&a)));
     match worst.map(|worst| (worst, &verdict.stages[worst])) {
         None => "nothing".to_owned(),
-        Some((worst, _)) if shares[worst] < verdict.seconds * (1.0 - 1e-9) => {
-            "communication between machines".to_owned()
-        }
+        Some((worst, _)) if shares[worst] < verdict.seconds * (1.0 - 1e-9) => match discipline {
+            Discipline::Flush { .. } => "filling and draining the pipeline".to_owned(),
+            _ => "communication between machines".to_owned(),
+        },
         Some((worst, score)) if score.communication_seconds > score.compute_seconds => {
             format!("communication of stage {worst}")
         }

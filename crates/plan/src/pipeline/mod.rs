@@ -14,6 +14,7 @@ pub use judge::{PipelineFault, PipelineVerdict, StageScore, judge_pipeline};
 pub use optimise::plan_pipeline;
 pub use published::{Transfers, plan_published};
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// Members of one level that are planned for.
@@ -29,7 +30,8 @@ pub struct Level {
 }
 
 /// How minibatches follow each other, and so what a device keeps and how often replicas exchange gradients.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Discipline {
     /// Without a pause; a device keeps the parameters that each minibatch in flight began with, and replicas exchange
     /// gradients after each (PipeDream).
