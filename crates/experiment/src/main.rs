@@ -2,6 +2,7 @@
 //! `cargo xtask bench NAME`, so that everything is built as elsewhere.
 
 mod bars;
+mod cluster;
 mod cuda;
 mod host;
 mod plot;
@@ -15,11 +16,12 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let folder = |name: &str| Path::new("experiments").join(name);
     let outcome = match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["cluster", parts @ ..] => cluster::run(&folder("cluster"), parts),
         ["cuda", parts @ ..] => cuda::run(parts),
         ["spine", parts @ ..] => spine::run(&folder("spine"), parts),
-        _ => {
-            Err(anyhow::anyhow!("name an experiment: spine [turns|simulator|segments|preemption|fidelity]…"))
-        }
+        _ => Err(anyhow::anyhow!(
+            "name an experiment: cluster [peers|speed|synergy|themis|sharing]…, spine [turns|simulator|segments|preemption|fidelity]…"
+        )),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

@@ -1,0 +1,68 @@
+//! How much fairer Themis is than policies that look for efficiency first.
+
+use super::{Settings, data, picture, simulate, spread};
+use crate::bars::Bars;
+use crate::host;
+use sim::cluster::{Setup, Summary};
+use std::path::Path;
+
+/// How many times larger the baselines' worst finish-time fairness must be.
+const FAIRER: f64 = 2.25;
+
+/// Policies that look for efficiency first, and by what they are known.
+const BASELINES: [&str; 4] = ["las", "gittins", "srtf", "srsf"];
+
+pub(super) fn run(folder: &Path, settings: &Settings, bars: &mut Bars) -> anyhow::Result<()> {
+    let mut rows = Vec::new();
+    let setup = Setup::uniform(8, 8);
+    let mut curves: Vec<picture::Curve> = Vec::new();
+    for name in &settings.fairness_traces {
+        let trace = data::muri(settings, name)?;
+        let mut worst: Vec<(String, Vec<f64>)> = Vec::new();
+        for policy in std::iter::once("themis").chain(BASELINES) {
+            let mut values = Vec::new();
+            for seed in 0..settings.seeds {
+                let outcome = simulate(&trace.dealt(seed), &setup, policy)?;
+                let summary = Summary::of(&outcome);
+                values.push(summary.fairness_max);
+                rows.push(format!(
+                    "{name},{policy},{seed},{:.4},{:.4},{:.4},{}",
+                    summary.fairness_max,
+                    summary.fairness_jain,
+                    summary.mean_completion_s / 3_600.0,
+                    summary.restarts
+                ));
+                if seed == 0 {
+                    bars.note(&format!(
+                        "{name} under {policy}: worst fairness {:.2}, Jain {:.3}, mean {:.2} h",
+                        summary.fairness_max,
+                        summary.fairness_jain,
+                        summary.mean_completion_s / 3_600.0
+                    ));
+                    if name == &settings.fairness_traces[0] {
+                        curves.push((policy.to_owned(), picture::cumulative(outcome.fairness())));
+                    }
+                }
+            }
+            worst.push((policy.to_owned(), values));
+        }
+        let (themis, rest) = worst.split_first().expect("Themis comes first");
+        for (policy, values) in rest {
+            let ratios: Vec<f64> = values.iter().zip(&themis.1).map(|(theirs, ours)| theirs / ours).collect();
+            let (median, least, most) = spread(&ratios);
+            bars.at_least(
+                &format!("{name}: worst fairness of {policy} over Themis's, median"),
+                median,
+                FAIRER,
+                "×",
+            );
+            bars.note(&format!(
+                "{name}: {policy} over Themis {least:.2} … {most:.2}× over {} seeds",
+                settings.seeds
+            ));
+        }
+    }
+    let axes = ("time over that on an even part", "share of jobs");
+    picture::shares(&folder.join("fairness.svg"), "finish-time fairness", axes, &curves)?;
+    host::csv(&folder.join("fairness.csv"), "trace,policy,seed,worst,jain,mean_h,restarts", rows.into_iter())
+}
