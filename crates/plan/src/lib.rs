@@ -7,6 +7,7 @@
 mod operators;
 
 pub mod formats;
+pub mod latency;
 pub mod picture;
 pub mod pipeline;
 pub mod place;

@@ -13,6 +13,7 @@ mod components;
 mod devices;
 mod islands;
 mod judge;
+mod latency;
 mod lattice;
 mod order;
 mod problem;
@@ -21,6 +22,7 @@ mod search;
 pub use devices::{Communication, DeviceFault, Devices, GROUP_MAX, Group};
 pub use islands::{Answer, MOVES_MAX, Model, ModelError, place_islands};
 pub use judge::{Fault, PartScore, Verdict, judge};
+pub(crate) use latency::{LatencyProblem, latency_problem};
 
 use crate::operators::OperatorGraph;
 use lattice::Lattice;

@@ -1,0 +1,133 @@
+//! The least time that one sample takes: which operators the host runs, and which calls accelerators run.
+//!
+//! An accelerator runs at most so many calls, one after the other; each is a set of operators that starts when everything
+//! it is fed is there, and whose outputs are there when all of it is done, with what crosses its edge paid in it. The host
+//! runs any number of operators at a time. Operators of an accelerator's calls together fit its memory.
+
+mod judge;
+mod search;
+#[cfg(test)]
+mod tests;
+
+pub use judge::{LatencyFault, LatencyVerdict, judge_latency};
+
+use crate::operators::{Kind, OperatorGraph};
+use crate::place::{Devices, Group, Limits, PlaceError};
+use crate::place::{LatencyProblem, latency_problem};
+use search::Search;
+use thiserror::Error;
+
+/// Calls of one accelerator that are planned.
+pub const CALLS_MAX: usize = 16;
+
+/// Operators on an accelerator that run as one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// The accelerator, numbered group by group, CPUs left out.
+    pub device: usize,
+    /// The operators' places in the graph, ascending.
+    pub operators: Vec<usize>,
+}
+
+/// Who runs what. An accelerator's calls run in the order in which they stand here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LatencyPlan {
+    /// Places of the operators that the host runs, ascending.
+    pub host: Vec<usize>,
+    /// Calls of accelerators.
+    pub calls: Vec<Call>,
+}
+
+/// What is known about a plan.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LatencyReport {
+    /// Milliseconds from the sample's arrival to its last operator, as the judge scores them.
+    pub value_ms: f64,
+    /// No plan is faster: the longest path, everything on the device that suits it best, no transfers.
+    pub lower_ms: f64,
+    /// Whether no plan is faster than this one.
+    pub proved: bool,
+}
+
+/// Why there is no plan.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum LatencyError {
+    /// The graph trains.
+    #[error("the graph trains; the time of one sample is planned for graphs without a backward pass")]
+    Training,
+    /// Accelerators that may not be called, or too often.
+    #[error("{calls} calls an accelerator; give 1 to {CALLS_MAX}")]
+    Calls {
+        /// How many.
+        calls: usize,
+    },
+    /// Nothing fits.
+    #[error("{0}")]
+    Place(#[from] PlaceError),
+}
+
+/// The fastest plan found with at most so many calls an accelerator. `moves_max` bounds the search, whose chance comes from
+/// `seed` alone.
+///
+/// # Errors
+///
+/// Graphs that train, faulty devices, and when nothing fits.
+pub fn place_latency(
+    graph: &OperatorGraph,
+    devices: &Devices,
+    calls: usize,
+    limits: Limits<'_>,
+    (seed, moves_max): (u64, u64),
+) -> Result<(LatencyPlan, LatencyReport), LatencyError> {
+    if graph.operators().iter().any(|operator| operator.backward) {
+        return Err(LatencyError::Training);
+    }
+    if calls == 0 || calls > CALLS_MAX {
+        return Err(LatencyError::Calls { calls });
+    }
+    let problem = latency_problem(graph, devices)?;
+    let accelerators = accelerators(devices);
+    let host = host(devices);
+    let lower_ms = longest_path(&problem, &accelerators, host.as_ref());
+    let mut search = Search::new(&problem, &accelerators, host, calls);
+    let found = search.run(lower_ms, (seed, moves_max), limits).ok_or(PlaceError::NoneFound)?;
+    let mut plan = LatencyPlan::default();
+    for (slot, units) in found {
+        let mut operators: Vec<usize> =
+            units.iter().flat_map(|&unit| problem.operators[unit].iter().copied()).collect();
+        operators.sort_unstable();
+        match slot {
+            None => plan.host = operators,
+            Some(slot) => plan.calls.push(Call { device: slot / calls, operators }),
+        }
+    }
+    let value_ms = judge_latency(graph, devices, calls, &plan).value_ms;
+    let proved = value_ms <= lower_ms * (1.0 + 1e-9);
+    Ok((plan, LatencyReport { value_ms, lower_ms: lower_ms.min(value_ms), proved }))
+}
+
+/// Every accelerator by itself.
+fn accelerators(devices: &Devices) -> Vec<Group> {
+    let groups = devices.groups.iter().filter(|group| group.kind == Kind::Accelerator);
+    groups.flat_map(|group| std::iter::repeat_n(*group, group.count)).collect()
+}
+
+/// The fastest CPU that there is.
+fn host(devices: &Devices) -> Option<Group> {
+    let cpus = devices.groups.iter().filter(|group| group.kind == Kind::Cpu && group.count > 0);
+    cpus.copied().max_by(|a, b| a.speed.total_cmp(&b.speed))
+}
+
+fn longest_path(problem: &LatencyProblem, accelerators: &[Group], host: Option<&Group>) -> f64 {
+    let mut ends = vec![0.0f64; problem.operators.len()];
+    let mut longest = 0.0f64;
+    for unit in 0..ends.len() {
+        let [accelerator_ms, cpu_ms] = problem.times[unit];
+        let groups = accelerators.iter().chain(host);
+        let least = groups.map(|group| group.time(accelerator_ms, cpu_ms)).fold(f64::INFINITY, f64::min);
+        let fed = problem.feeders[unit].iter().map(|&feeder| ends[feeder]).fold(0.0, f64::max);
+        ends[unit] = fed + least;
+        longest = longest.max(ends[unit]);
+    }
+    longest
+}
