@@ -4,7 +4,10 @@ use crate::{cargo, root};
 use anyhow::bail;
 
 /// Experiments and what they need beyond this workspace.
-const EXPERIMENTS: [(&str, &str); 1] = [("spine", "the scheduling core, the simulator and the CPU engine")];
+const EXPERIMENTS: [(&str, &str); 2] = [
+    ("spine", "the scheduling core, the simulator and the CPU engine"),
+    ("plan", "planners: optima, islands, pipelines and schedules"),
+];
 
 pub(crate) fn run(words: &[&str]) -> anyhow::Result<()> {
     let [name, rest @ ..] = words else {

@@ -5,6 +5,7 @@ mod bars;
 mod cluster;
 mod cuda;
 mod host;
+mod plan;
 mod plot;
 mod spine;
 mod statistics;
@@ -18,6 +19,7 @@ fn main() -> ExitCode {
     let outcome = match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["cluster", parts @ ..] => cluster::run(&folder("cluster"), parts),
         ["cuda", parts @ ..] => cuda::run(parts),
+        ["plan", parts @ ..] => plan::run(&folder("plan"), parts),
         ["spine", parts @ ..] => spine::run(&folder("spine"), parts),
         _ => Err(anyhow::anyhow!(
             "name an experiment: cluster [peers|speed|synergy|themis|sharing]…, spine [turns|simulator|segments|preemption|fidelity]…"

@@ -40,6 +40,8 @@ pub enum PictureError {
 
 struct Layout {
     place: Vec<(f64, f64)>,
+    /// The line of columns that each operator stands in.
+    line: Vec<usize>,
     height: f64,
 }
 
@@ -113,7 +115,7 @@ fn edges(graph: &OperatorGraph, layout: &Layout, part_of: &[Option<usize>], svg:
         let ((x1, y1), (x2, y2)) = (layout.place[source], layout.place[target]);
         let crossing = part_of.get(source) != part_of.get(target);
         let (ink, width) = if crossing { ("#303030", 0.9) } else { ("#b0b0b0", 0.6) };
-        if x2 > x1 {
+        if x2 > x1 && layout.line[source] == layout.line[target] {
             let _ = writeln!(
                 svg,
                 "<path d=\"M{:.1} {y1:.1}L{:.1} {y2:.1}\" stroke=\"{ink}\" stroke-width=\"{width}\" fill=\"none\"/>",
@@ -143,19 +145,21 @@ fn layout(graph: &OperatorGraph, top: f64) -> Layout {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small positive constant")]
     let a_line = ((WIDTH - 2.0 * MARGIN) / COLUMN) as usize;
     let mut place = vec![(0.0, 0.0); count];
+    let mut line_of = vec![0; count];
     let mut y = top;
-    for line in columns.chunks(a_line) {
+    for (at_line, line) in columns.chunks(a_line).enumerate() {
         let rows = line.iter().map(Vec::len).max().unwrap_or(0);
         for (number, column) in line.iter().enumerate() {
             let x = MARGIN + COLUMN * (number as f64 + 0.5);
             let first = y + (rows - column.len()) as f64 * ROW / 2.0;
             for (row, &at) in column.iter().enumerate() {
+                line_of[at] = at_line;
                 place[at] = (x, first + (row as f64 + 0.5) * ROW);
             }
         }
         y += rows as f64 * ROW + MARGIN;
     }
-    Layout { place, height: y }
+    Layout { place, line: line_of, height: y }
 }
 
 /// The column of each operator: behind everything that feeds it; what nothing feeds stands just before what it feeds, and
