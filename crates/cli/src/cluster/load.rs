@@ -42,7 +42,7 @@ pub(super) fn case(args: &ClusterArgs) -> anyhow::Result<Case> {
         Err(FormatError::Trace(error)) => Err(error),
         Err(other) => return Err(other).with_context(|| format!("cannot use {}", args.trace.display())),
     };
-    let mut setup = preset(format, &files)?;
+    let mut setup = preset(format, &files, throughputs.as_deref())?;
     if let Some(nodes) = &args.nodes {
         setup.nodes = self::nodes(nodes, format, &setup)?;
     } else if format == Format::Alibaba {
@@ -109,13 +109,17 @@ pub(crate) fn applications(folder: &Path) -> anyhow::Result<Vec<(String, String)
 }
 
 /// The cluster and timing of the trace's own simulator or study.
-fn preset(format: Format, files: &[(String, String)]) -> anyhow::Result<Setup> {
+fn preset(format: Format, files: &[(String, String)], throughputs: Option<&str>) -> anyhow::Result<Setup> {
     Ok(match format {
         Format::Muri | Format::Tiresias => Setup::uniform(8, 8),
         Format::Philly => Setup::uniform(250, 8),
         Format::Synergy | Format::SynergyDeployed => Setup::synergy(),
         Format::Pollux => Setup::pollux(Arc::new(Applications::parse(files)?)),
-        Format::Gavel => Setup::uniform(16, 4),
+        // Groups of --nodes are kinds of GPU in this order.
+        Format::Gavel => {
+            let throughputs = throughputs.map(Throughputs::parse).transpose()?.unwrap_or_default();
+            Setup::gavel(Arc::new(throughputs), &[(12, 1, "v100"), (12, 1, "p100"), (12, 1, "k80")])
+        }
         Format::Shockwave => Setup::uniform(8, 4),
         Format::Alibaba => Setup::uniform(1, 8),
     })

@@ -39,7 +39,11 @@ const TRACE: &str =
 
 fn error(folder: &Folder, more: &[&str]) -> String {
     let error = load::case(&folder.args(more)).err().map(|error| format!("{error:#}"));
-    error.unwrap_or_default().replace(&folder.0.display().to_string(), "FOLDER")
+    let policies = sched::cluster::policy::Choice::NAMES.join(", ");
+    error
+        .unwrap_or_default()
+        .replace(&folder.0.display().to_string(), "FOLDER")
+        .replace(&policies, "POLICIES")
 }
 
 #[test]
@@ -59,7 +63,7 @@ fn wrong_arguments_are_named_with_what_would_be_right() {
     ]
     .map(|more| error(&folder, more));
     expect_test::expect![[r#"
-        no policy is called "best"; there are fifo, fifo-strict, sjf, srtf, srsf, las, muri-srtf, muri-srsf, muri-las, pollux-las, optimus, pollux, synergy-proportional, synergy-greedy, synergy-tune, themis, sjf-ffs, sjf-bsbf
+        no policy is called "best"; there are POLICIES
         --nodes has "8"; write COUNTxGPUS or COUNTxGPUS:CPUS:GB, as 16x8:24:500
         --nodes has "2x4:8"; write COUNTxGPUS or COUNTxGPUS:CPUS:GB, as 16x8:24:500
         --nodes has "0x4"; write COUNTxGPUS or COUNTxGPUS:CPUS:GB, as 16x8:24:500
