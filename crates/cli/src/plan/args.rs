@@ -70,6 +70,12 @@ pub(crate) struct PlaceArgs {
     /// Devices, instead of the file's own: 4x16GiB,2x8GiB@0.5,1cpu (count, memory, and speed where it is not 1).
     #[arg(long)]
     pub(crate) devices: Option<String>,
+    /// What is to be small: the busiest device's load, or the time of one sample.
+    #[arg(long, value_enum, default_value_t = Objective::Throughput)]
+    pub(crate) objective: Objective,
+    /// With --objective latency: calls that an accelerator may run, each a part of the graph.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) calls: usize,
     /// Let a device hold several islands of the graph, instead of one contiguous part.
     #[arg(long)]
     pub(crate) islands: bool,
@@ -97,6 +103,14 @@ pub(crate) struct PlaceArgs {
     /// Draw the graph coloured by device here, as SVG.
     #[arg(long)]
     pub(crate) svg: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Objective {
+    /// The greatest load of a device: samples follow each other.
+    Throughput,
+    /// The time from a sample's arrival to its end.
+    Latency,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

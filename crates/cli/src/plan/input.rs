@@ -28,15 +28,15 @@ pub(crate) fn read(args: &GraphArgs) -> anyhow::Result<Input> {
         let text = text(path)?;
         let read = || format!("{} cannot be planned", path.display());
         if !text.trim_start().starts_with('{') {
-            let graph = read_pipedream(&text, link).with_context(read)?;
+            let graph = read_pipedream(&text, link).map_err(|error| plain(&read(), &error))?;
             Input { name, devices: None, doubts: told(&doubts(&graph)), graph }
         } else if text.contains("\"TMPCs\"") {
             let unit_ms = if args.piper_times == TimeUnit::Ms { 1.0 } else { 1e3 };
-            let file = read_piper(&text, unit_ms).with_context(read)?;
+            let file = read_piper(&text, unit_ms).map_err(|error| plain(&read(), &error))?;
             let devices = Some(Devices::uniform(file.devices, 0, file.memory_bytes));
             Input { name, graph: file.graph, devices, doubts: told(&file.doubts) }
         } else {
-            let file = read_placement(&text).with_context(read)?;
+            let file = read_placement(&text).map_err(|error| plain(&read(), &error))?;
             Input { name, graph: file.graph, devices: Some(file.devices), doubts: told(&file.doubts) }
         }
     };
@@ -55,6 +55,11 @@ pub(crate) fn read_plain(path: &Path) -> anyhow::Result<Input> {
         graph: GraphArgs,
     }
     read(&<Plain as clap::Parser>::try_parse_from(words)?.graph)
+}
+
+/// An error that says all it knows itself, so that its causes need not be told again.
+pub(crate) fn plain(what: &str, error: &dyn std::fmt::Display) -> anyhow::Error {
+    anyhow::anyhow!("{what}: {error}")
 }
 
 /// The text of a file that is not too long.

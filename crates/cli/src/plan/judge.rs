@@ -3,7 +3,7 @@
 use crate::args::Format;
 use crate::output;
 use crate::plan::args::JudgeArgs;
-use crate::plan::{amounts, draw, input, pipeline, place};
+use crate::plan::{amounts, draw, input, latency, pipeline, place};
 use anyhow::{Context as _, bail};
 use plan::formats::{PipelineDocument, PlacementDocument, read_document, read_pipeline, read_split};
 use plan::pipeline::{PipelineReport, judge_pipeline};
@@ -27,17 +27,22 @@ pub(crate) fn run(args: &JudgeArgs, format: Format) -> anyhow::Result<()> {
     let value: serde_json::Value =
         serde_json::from_str(&text).with_context(|| format!("{} is not JSON", args.plan.display()))?;
     let not_a_plan = || format!("{} is not a plan", args.plan.display());
+    if latency::is_plan(&value) {
+        return latency::judge(&input, &value, format);
+    }
     let has = |key: &str| value.get(key).is_some();
     if has("pipeline") || has("stages") {
-        let document = read_pipeline(&text).with_context(not_a_plan)?;
+        let document = read_pipeline(&text).map_err(|error| input::plain(&not_a_plan(), &error))?;
         return stages(args, &input, &document, format);
     }
     let (placement, mut devices, communication) = if has("placement") || has("parts") {
-        let document = read_document(&text).with_context(not_a_plan)?;
-        let placement = document.placement(&input.graph).with_context(not_a_plan)?;
+        let document = read_document(&text).map_err(|error| input::plain(&not_a_plan(), &error))?;
+        let placement =
+            document.placement(&input.graph).map_err(|error| input::plain(&not_a_plan(), &error))?;
         (placement, document.devices(), document.communication())
     } else {
-        let placement = read_split(&text, &input.graph).with_context(not_a_plan)?;
+        let placement =
+            read_split(&text, &input.graph).map_err(|error| input::plain(&not_a_plan(), &error))?;
         let devices =
             input.devices.clone().or_else(|| args.devices.as_ref().map(|_| Devices::uniform(0, 0, 0)));
         let devices = devices.context("neither file names devices; give --devices 4x16GiB,1cpu")?;

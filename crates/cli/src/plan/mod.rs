@@ -5,6 +5,7 @@ pub(crate) mod args;
 mod clock;
 mod input;
 mod judge;
+mod latency;
 mod onnx;
 mod pipeline;
 mod place;

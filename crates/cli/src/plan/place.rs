@@ -2,9 +2,9 @@
 
 use crate::args::Format;
 use crate::output;
-use crate::plan::args::{PlaceArgs, Solver};
+use crate::plan::args::{Objective, PlaceArgs, Solver};
 use crate::plan::clock::{Clock, TimeUsed};
-use crate::plan::{amounts, draw, input, size, solver, write};
+use crate::plan::{amounts, draw, input, latency, size, solver, write};
 use anyhow::{Context as _, bail};
 use plan::formats::{KindName, PartDocument, PlacementDocument};
 use plan::{Communication, Devices, Limits, Model, OperatorGraph, Placement, Report, place, place_islands};
@@ -40,6 +40,9 @@ pub(crate) fn run(args: &PlaceArgs, format: Format) -> anyhow::Result<()> {
         Some(text) => amounts::devices(text)?,
         None => input.devices.clone().context("the file names no devices; give --devices 4x16GiB,1cpu")?,
     };
+    if args.objective == Objective::Latency {
+        return latency::run(args, &input, &devices, format);
+    }
     devices.exchange_bytes_per_second = args.exchange.as_deref().map(amounts::rate).transpose()?;
     if args.islands && devices.exchange_bytes_per_second.is_some() {
         bail!("islands are not replicated; leave out --exchange or --islands");

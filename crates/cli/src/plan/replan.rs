@@ -36,8 +36,8 @@ struct Row {
 
 pub(crate) fn run(args: &ReplanArgs, format: Format) -> anyhow::Result<()> {
     let input = input::read(&args.graph)?;
-    let document = read_document(&input::text(&args.plan)?)
-        .with_context(|| format!("{} is not a placement that raddle wrote", args.plan.display()))?;
+    let what = || format!("{} is not a placement that raddle wrote", args.plan.display());
+    let document = read_document(&input::text(&args.plan)?).map_err(|error| input::plain(&what(), &error))?;
     let running = document.placement(&input.graph)?;
     let changes = changes(&args.change)?;
     let moving = Moving { bytes_per_second: amounts::rate(&args.moving)?, samples: args.samples };

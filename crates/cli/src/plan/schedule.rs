@@ -76,8 +76,8 @@ fn costs(args: &ScheduleArgs) -> anyhow::Result<(Vec<StageCost>, Vec<usize>)> {
     if let Some(path) = &args.pipeline {
         let graph = args.graph.as_ref().context("a plan needs its graph; give --graph")?;
         let input = input::read_plain(graph)?;
-        let document = read_pipeline(&input::text(path)?)
-            .with_context(|| format!("{} is not a pipeline", path.display()))?;
+        let what = || format!("{} is not a pipeline", path.display());
+        let document = read_pipeline(&input::text(path)?).map_err(|error| input::plain(&what(), &error))?;
         let pipeline = document.pipeline(&input.graph)?;
         let replicas: Vec<usize> = pipeline.stages.iter().map(plan::pipeline::Stage::devices).collect();
         if args.order != Order::OneFOneBRr && replicas.iter().any(|&replicas| replicas > 1) {
@@ -126,7 +126,8 @@ fn print(schedule: &Schedule, run: &Run, format: Format) -> anyhow::Result<()> {
         peak_bytes: of.peak_bytes.0,
         stashed_max: of.stashed_max,
     };
-    let waited = run.transfers.iter().map(|transfer| transfer.start.since(transfer.asked).as_ms_f64()).sum();
+    let waits = run.transfers.iter().map(|transfer| transfer.start.since(transfer.asked).as_ms_f64());
+    let waited = waits.fold(0.0, |sum, wait| sum + wait);
     let printed = Printed {
         schema_version: 1,
         stages: schedule.stages,

@@ -156,7 +156,9 @@ impl PlacementDocument {
 }
 
 impl GroupDocument {
-    fn of(group: &Group) -> Self {
+    /// As written.
+    #[must_use]
+    pub fn of(group: &Group) -> Self {
         Self {
             kind: match group.kind {
                 Kind::Accelerator => KindName::Accelerator,
@@ -169,7 +171,9 @@ impl GroupDocument {
         }
     }
 
-    fn group(&self) -> Group {
+    /// As meant.
+    #[must_use]
+    pub fn group(&self) -> Group {
         Group {
             kind: match self.kind {
                 KindName::Accelerator => Kind::Accelerator,
