@@ -13,7 +13,7 @@ import torchvision
 import transformers
 
 warnings.filterwarnings("ignore")
-RUNS = 200
+RUNS = 100
 TRANSFORMERS = {"bert_base", "gpt2"}
 NAMES = {"resnext50": "resnext50_32x4d"}
 
@@ -46,13 +46,13 @@ def quantile(times, share):
     return sorted(times)[min(len(times) - 1, int(len(times) * share))] * 1e3
 
 
-def measure(step):
+def measure(step, runs=RUNS):
     times = []
-    for number in range(RUNS + 20):
+    for number in range(runs + 10):
         begin = time.perf_counter()
         step()
         torch.cuda.synchronize()
-        if number >= 20:
+        if number >= 10:
             times.append(time.perf_counter() - begin)
     return times
 
@@ -82,7 +82,7 @@ def run(name, batch, precision, channels_last):
                     to.copy_(of, non_blocking=True)
                 answer.copy_(first(model(*device)), non_blocking=True)
 
-            eager_times = measure(eager)
+            eager_times = measure(eager, 20)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, stream=stream):
                 output = first(model(*device))

@@ -261,6 +261,42 @@ pub fn transfer_time(program: &dyn Program) -> Result<Span, EngineError> {
     time().map_err(|error: DriverError| program.failed(0, &error))
 }
 
+/// What a transfer costs beside its bytes: small ones, one behind the other.
+///
+/// # Errors
+/// When it is not a program of this backend, its weights are away, or the device fails.
+pub fn transfer_latency(program: &dyn Program) -> Result<Span, EngineError> {
+    const TRANSFERS: u64 = 64;
+    let program = own(program)?;
+    let (weights, shared) = (&program.weights, &program.shared);
+    if weights.loaded() < weights.bytes {
+        return Err(program.failed(0, &"its weights are away"));
+    }
+    let time = || {
+        let (begin, end) = (Event::timing(&shared.gpu)?, Event::timing(&shared.gpu)?);
+        let between = Event::ordering(&shared.gpu)?;
+        begin.record(&shared.copies)?;
+        for _ in 0..TRANSFERS {
+            shared.copies.upload(weights.base(), weights.host().as_ptr(), weights.bytes.min(512))?;
+            between.record(&shared.copies)?;
+        }
+        end.record(&shared.copies)?;
+        end.synchronize()?;
+        Ok(Span::from_ns(end.since(&begin)?.ns() / TRANSFERS))
+    };
+    time().map_err(|error: DriverError| program.failed(0, &error))
+}
+
+/// Plans the groups in which launches of a program load its weights: their ends, in bytes from the beginning.
+///
+/// # Errors
+/// When it is not a program of this backend.
+pub fn plan_travel(program: &dyn Program, ends: &[Bytes]) -> Result<(), EngineError> {
+    let ends = ends.iter().map(|end| usize::try_from(end.0).unwrap_or(usize::MAX)).collect();
+    own(program)?.plan_travel(ends);
+    Ok(())
+}
+
 /// Bytes of weights that each segment of a program needs, from the beginning.
 ///
 /// # Errors

@@ -31,6 +31,8 @@ pub(crate) struct CudaProgram {
     scratch: usize,
     input_offsets: Vec<usize>,
     output_offsets: Vec<usize>,
+    /// Ends of transfer groups in bytes, when they were planned.
+    planned: Mutex<Vec<usize>>,
     /// Captured graphs by slot, one a segment.
     graphs: Mutex<HashMap<usize, Arc<Vec<Executable>>>>,
 }
@@ -189,6 +191,7 @@ impl CudaProgram {
             offsets,
             scratch: bytes,
             weights,
+            planned: Mutex::default(),
             graphs: Mutex::default(),
         };
         program.steps =
@@ -295,6 +298,17 @@ impl CudaProgram {
     /// Bytes of weights that each segment needs, from the beginning.
     pub(crate) fn all_needs(&self) -> &[usize] {
         &self.needs
+    }
+
+    /// Ends of the groups in which a launch loads weights: those planned, or one a segment.
+    pub(crate) fn travel(&self) -> Vec<usize> {
+        let planned = self.planned.lock().unwrap_or_else(PoisonError::into_inner);
+        if planned.is_empty() { self.needs.clone() } else { planned.clone() }
+    }
+
+    /// Plans the groups.
+    pub(crate) fn plan_travel(&self, ends: Vec<usize>) {
+        *self.planned.lock().unwrap_or_else(PoisonError::into_inner) = ends;
     }
 
     /// Bytes of weights, from the beginning, that a segment needs.

@@ -70,8 +70,16 @@ impl CudaQueue {
     ) -> Result<(Arc<Event>, Arc<Event>), EngineError> {
         let failed = |error: DriverError| program.failed(segment, &error);
         let graphs = program.graphs(state.slot.number, &self.stream)?;
+        let mut uploaded = false;
         if program.weights.loaded() < program.needs(segment) {
-            let loaded = program.weights.load(program.all_needs(), &self.shared.copies);
+            // Inputs travel first: they are small, and the first segment needs them.
+            if segment == 0 {
+                program.upload(state, &self.stream).map_err(failed)?;
+                let there = Event::ordering(&self.shared.gpu).map_err(failed)?;
+                there.record(&self.stream).and_then(|()| self.shared.copies.wait(&there)).map_err(failed)?;
+                uploaded = true;
+            }
+            let loaded = program.weights.load(&program.travel(), &self.shared.copies);
             loaded.map_err(|error| program.failed(segment, &error))?;
         }
         let arrival = program
@@ -79,7 +87,7 @@ impl CudaQueue {
             .arrival(program.needs(segment))
             .map_err(|error| program.failed(segment, &error))?;
         let (begin, end) = (self.event().map_err(failed)?, self.event().map_err(failed)?);
-        if segment == 0 {
+        if segment == 0 && !uploaded {
             program.upload(state, &self.stream).map_err(failed)?;
         }
         if let Some(arrival) = arrival {

@@ -212,6 +212,10 @@ impl Emitter<'_> {
         let rank = graph.value(linear.out).shape.len();
         let window = window2(&conv.window);
         let x = as_nchw(&self.view(layer.inputs[0])?, layout);
+        if let Some(y) = self.patches(linear, conv, &x)? {
+            self.set(linear.out, from_nchw(&y, layout, rank));
+            return Ok(());
+        }
         let depthwise =
             conv.groups == conv.in_channels && conv.in_channels == conv.out_channels && conv.groups > 1;
         let even = |view: &View| view.strides[1] == 1 && view.strides.iter().all(|stride| *stride >= 0);
@@ -323,6 +327,68 @@ impl Emitter<'_> {
         self.push(Step::Conv(Box::new(step)));
         self.set(linear.out, from_nchw(&y, layout, rank));
         Ok(())
+    }
+
+    /// A convolution whose windows tile the image: the patches laid out as rows, times the filters as they are in the file.
+    fn patches(&mut self, linear: &Linear, conv: &Conv, x: &View) -> Result<Option<View>, Refusal> {
+        let window = window2(&conv.window);
+        let ([kh, kw], [images, channels, h, w]) = (window.kernel, four(&x.shape));
+        let tiles = window.kernel == window.strides
+            && kh * kw > 1
+            && h.is_multiple_of(kh)
+            && w.is_multiple_of(kw)
+            && window.before == [0, 0]
+            && window.dilations == [1, 1]
+            && conv.groups == 1
+            && conv.weight == graph::WeightLayout::OutInSpatial
+            && linear.residual.is_none()
+            && matches!(linear.activation, Activation::None | Activation::Relu);
+        if !tiles {
+            return Ok(None);
+        }
+        let layer = &self.graph.layers[linear.layer];
+        let kind = self.precision.kind();
+        // Rows are pixels of the output: `[n, oh, ow, c, kh, kw]`.
+        let s = &x.strides;
+        let split = View {
+            shape: vec![images, h / kh, w / kw, channels, kh, kw],
+            strides: vec![s[0], s[2] * signed(kh), s[3] * signed(kw), s[1], s[2], s[3]],
+            ..x.clone()
+        };
+        let out = self.allocate(linear.out, &channels_last(self.graph.value(linear.out).shape.len()));
+        let y = as_nchw(&out, conv.window.layout);
+        let Some((_, stride)) = y.collapsed(&[0, 2, 3]).filter(|_| y.strides[1] == 1) else {
+            return Ok(None);
+        };
+        let rows = self.fresh(kind, &split.shape, &[0, 1, 2, 3, 4, 5]);
+        self.copy(&split, &rows);
+        let (m, n, k) = (images * (h / kh) * (w / kw), conv.out_channels, channels * kh * kw);
+        let weight = self.weight(vec![layer.inputs[1]], Packing::Plain, kind, n * k);
+        let bias = self.conv_bias(layer.inputs.get(2).copied(), n, kind);
+        let shape = GemmShape {
+            precision: self.precision,
+            kind,
+            batch: 1,
+            m,
+            n,
+            k,
+            a: [0, k, 1],
+            b: [0, k, 1],
+            out: [0, leading(usize::try_from(stride).unwrap_or(n), n)],
+            residual: None,
+            bias: bias.is_some(),
+            relu: linear.activation == Activation::Relu,
+            gelu: false,
+        };
+        self.push(Step::Gemm(Gemm {
+            shape,
+            a: rows.operand(),
+            b: Operand::At { place: weight, bytes: 0 },
+            out: y.operand(),
+            bias: bias.as_ref().map(View::operand),
+            residual: None,
+        }));
+        Ok(Some(y))
     }
 
     /// A bias as a vector of the output's channels; none when it is a single zero.

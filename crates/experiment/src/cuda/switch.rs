@@ -16,11 +16,8 @@ use vocab::{Bytes, PartitionId, Span};
 
 /// Cold starts measured each way.
 const ROUNDS: usize = 40;
-/// What a launched segment costs beside its kernels, and a transfer beside its bytes.
-const GAP: Span = Span::from_us(3);
-const LATENCY: Span = Span::from_us(8);
 /// Device time of a segment.
-const SEGMENT: Span = Span::from_us(250);
+const SEGMENT: Span = Span::from_us(150);
 
 /// Finest cuts.
 const FINE: SegmentOptions = SegmentOptions { segments_max: 512, flops_min: 0 };
@@ -64,8 +61,7 @@ impl Ways<'_> {
 }
 
 /// The groups that finish first, by the exact dynamic program over segments.
-fn groups(needs: &[Bytes], times: &[Span], bytes_per_s: f64) -> anyhow::Result<(Vec<Bytes>, Span)> {
-    let link = Link::new(LATENCY, bytes_per_s)?;
+fn groups(needs: &[Bytes], times: &[Span], link: Link, gap: Span) -> anyhow::Result<(Vec<Bytes>, Span)> {
     let mut before = 0;
     let layers: Vec<LayerCost> = (needs.iter().zip(times))
         .map(|(need, time)| {
@@ -74,7 +70,7 @@ fn groups(needs: &[Bytes], times: &[Span], bytes_per_s: f64) -> anyhow::Result<(
             LayerCost { weight_bytes, compute: *time }
         })
         .collect();
-    let grouping = group(&layers, link, GAP);
+    let grouping = group(&layers, link, gap);
     Ok((grouping.ends.iter().map(|end| needs[end - 1]).collect(), grouping.finish))
 }
 
@@ -139,24 +135,31 @@ fn one(
     #[expect(clippy::cast_precision_loss, reason = "weights are far below 2^53 bytes")]
     let bandwidth = bytes.0 as f64 / link.as_secs_f64();
     let needs = ::cuda::segment_needs(&*program)?;
-    let (ends, predicted) = groups(&needs, &times, bandwidth)?;
+    let latencies: Vec<Span> =
+        (0..9).map(|_| ::cuda::transfer_latency(&*program)).collect::<Result<_, _>>()?;
+    let latency = quantile(&latencies, 500);
+    // What cutting costs, a segment.
+    let cuts = (times.len() as u64).saturating_sub(1).max(1);
+    let gap = Span::from_ns((ready - alone).ns() / cuts);
+    let (ends, predicted) = groups(&needs, &times, Link::new(latency, bandwidth)?, gap)?;
     let mut table = Table { name, precision, ready, csv };
     table.row("ready", &[ready])?;
     host::print(&format!(
-        "{name:<14} {precision} {bytes} in {} segments, {} groups; link {link}, predicted {predicted}",
+        "{name:<14} {precision} {bytes} in {} segments, {} groups; link {link}, latency {latency}, gap {gap}, predicted {predicted}",
         needs.len(),
         ends.len()
     ));
     let load = |groups: Vec<Bytes>| {
         move |program: &dyn Program| Ok(program.weights().context("weights that move")?.load(&groups)?)
     };
-    let cold = ways.rounds(&program, &mut load(ends.clone()))?;
+    ::cuda::plan_travel(&*program, &ends)?;
+    let cold = ways.rounds(&program, &mut |_| Ok(()))?;
     let pipelined = table.row("pipelined", &cold)?;
     let whole_transfer = ways.rounds(&program, &mut load(vec![bytes]))?;
     table.row("whole-model transfer", &whole_transfer)?;
     let fine_needs = ::cuda::segment_needs(&*fine)?;
     warm_time(device, &mut *ways.queue, &fine, 3)?;
-    let per_layer = ways.rounds(&fine, &mut load(fine_needs.clone()))?;
+    let per_layer = ways.rounds(&fine, &mut |_| Ok(()))?;
     table.row("per-layer pipeline", &per_layer)?;
     let mut unpipelined = |program: &dyn Program| {
         let weights = program.weights().context("weights that move")?;
@@ -168,10 +171,7 @@ fn one(
     };
     let no_pipeline = ways.rounds(&fine, &mut unpipelined)?;
     table.row("per-layer, no pipeline", &no_pipeline)?;
-    let mut fresh_addresses = |program: &dyn Program| {
-        ::cuda::forget_graphs(program)?;
-        Ok(program.weights().context("weights that move")?.load(&ends)?)
-    };
+    let mut fresh_addresses = |program: &dyn Program| Ok(::cuda::forget_graphs(program)?);
     let no_reservation = ways.rounds(&program, &mut fresh_addresses)?;
     table.row("no reserved addresses", &no_reservation)?;
     let copy = ::cuda::packed_weights(&*program)?;
