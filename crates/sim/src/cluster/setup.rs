@@ -91,6 +91,10 @@ impl Setup {
             self.progress = Progress::RestartAtTurn;
             self.apart_ppb = u64::from(name != "muri-las");
         }
+        if name.starts_with("gavel") && self.progress == Progress::RestartAtStart {
+            self.progress = Progress::Rounds;
+            self.round = Some(Span::from_ms(360_000));
+        }
         self
     }
 

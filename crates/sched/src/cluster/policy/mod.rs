@@ -100,7 +100,7 @@ pub enum Choice {
 
 impl Choice {
     /// Names that [`Choice::named`] knows.
-    pub const NAMES: [&'static str; 26] = [
+    pub const NAMES: [&'static str; 27] = [
         "fifo",
         "fifo-strict",
         "sjf",
@@ -125,6 +125,7 @@ impl Choice {
         "gavel-makespan",
         "gavel-makespan-alike",
         "themis",
+        "themis-2m",
         "sjf-ffs",
         "sjf-bsbf",
     ];
@@ -165,6 +166,7 @@ impl Choice {
             "synergy-greedy" => synergy(Tune::Greedy),
             "synergy-tune" => synergy(Tune::Tune),
             "themis" => Some(Self::Themis { lease: secs(1_200), fair_milli: 800 }),
+            "themis-2m" => Some(Self::Themis { lease: secs(120), fair_milli: 800 }),
             "sjf-bsbf" => Some(Self::Sharing { benefit: Benefit::BestFirst }),
             "gandiva" => Some(Self::Sharing { benefit: Benefit::Throughput }),
             "sjf-ffs" => Some(Self::Sharing { benefit: Benefit::FirstFit }),

@@ -59,7 +59,7 @@ pub struct Award {
 const EXACT_MAX: usize = 6;
 
 /// Rounds of exchanges after the first pass when the best product is approached.
-const EXCHANGES_MAX: usize = 4;
+const EXCHANGES_MAX: usize = 2;
 
 /// Who gets what: for each bid, the offer taken.
 type Taken = Vec<Option<usize>>;

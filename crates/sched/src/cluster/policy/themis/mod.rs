@@ -66,10 +66,10 @@ pub struct Trail {
 }
 
 /// Bidders at most: the worst of those the auction is open to.
-const BIDDERS_MAX: usize = 48;
+const BIDDERS_MAX: usize = 16;
 
 /// Offers in a bid at most.
-const OFFERS_MAX: usize = 8;
+const OFFERS_MAX: usize = 4;
 
 /// Leases are cut to multiples of this part of them.
 const LEASE_PARTS: u64 = 4;
