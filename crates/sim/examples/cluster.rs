@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let mut outcome = simulation.run(|_, _, _| Ok(()))?;
         if format == "synergy" {
             // The window that Synergy's authors measure.
-            outcome.completed.retain(|job| (4_000..5_000).contains(&job.job.0));
+            outcome.keep(4_000, 5_000);
         }
         let (mean, p99) = (outcome.mean_completion_s(), outcome.completion_percentile(99).as_secs_f64());
         let (makespan, jobs) = (outcome.makespan().ns() as f64 / 1e9, outcome.completed.len());

@@ -100,7 +100,7 @@ fn one(
         journal.flush()?;
     }
     if let Some((from, to)) = case.window {
-        outcome.completed.retain(|job| (from..to).contains(&job.job.0));
+        outcome.keep(from, to);
         if outcome.completed.is_empty() {
             bail!("no job of the trace is in the window {from}..{to}; it holds {}", trace.jobs.len());
         }

@@ -115,7 +115,7 @@ fn a_report_is_drawn_and_a_journal_replays() {
         ["r.svg", "r.html", "journal"].map(|name| folder.0.join(name).display().to_string());
     for report in [&svg, &html] {
         let args = folder.args(&["--report", report, "--policy", "las", "--journal", &journal]);
-        super::run(&args, crate::args::Format::Json).unwrap();
+        run(&args, crate::args::Format::Json).unwrap();
         assert!(std::fs::read_to_string(report).unwrap().contains("finish-time fairness"));
     }
     replay(journal.as_ref(), crate::args::Format::Table).unwrap();

@@ -29,8 +29,9 @@ pub(super) fn run(folder: &Path, settings: &Settings, bars: &mut Bars) -> anyhow
     exact.extend(synergy(settings, bars)?);
     for peer in &exact {
         // Peers print six digits after the point at most.
-        let apart = ((peer.ours - peer.theirs).abs() * 1e6).round() / 1e6;
-        bars.at_most(&format!("{}, apart from {}", peer.what, peer.theirs), apart, 0.0, peer.unit);
+        let apart = ((peer.ours - peer.theirs).abs() * 1e6).round();
+        let unit = format!(" ×10⁻⁶{}", peer.unit);
+        bars.at_most(&format!("{}, apart from {}{}", peer.what, peer.theirs, peer.unit), apart, 0.0, &unit);
     }
     let close = gavel(settings)?;
     for peer in &close {
@@ -120,7 +121,7 @@ fn synergy(settings: &Settings, bars: &mut Bars) -> anyhow::Result<Vec<Peer>> {
     ] {
         let simulation = ClusterSimulation::new(&trace, &setup, &choice(policy)?)?.until(JobId(4_999));
         let (mut outcome, seconds) = data::timed(|| Ok(simulation.run(|_, _, _| Ok(()))?))?;
-        outcome.completed.retain(|job| (4_000..5_000).contains(&job.job.0));
+        outcome.keep(4_000, 5_000);
         let wrong =
             recorded(&stream, column).filter(|(id, seconds)| took(&outcome, *id) != Some(*seconds)).count();
         bars.at_most(&format!("Synergy {policy}, jobs of 1000 whose time differs"), wrong as f64, 0.0, "");

@@ -29,7 +29,7 @@ pub(super) fn run(folder: &Path, settings: &Settings, bars: &mut Bars) -> anyhow
             let setup = Setup::synergy();
             let simulation = ClusterSimulation::new(&trace, &setup, &choice(way)?)?.until(JobId(4_999));
             let mut outcome = simulation.run(|_, _, _| Ok(()))?;
-            outcome.completed.retain(|job| (4_000..5_000).contains(&job.job.0));
+            outcome.keep(4_000, 5_000);
             let summary = Summary::of(&outcome);
             let hours = summary.mean_completion_s / 3_600.0;
             points.push((*load, hours));

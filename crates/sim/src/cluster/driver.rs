@@ -236,6 +236,8 @@ impl<'t> ClusterSimulation<'t> {
         let mut moved_on = Vec::new();
         let passed = u128::from(now.since(self.looked).ns());
         self.looked = now;
+        let first = self.trace.jobs.first().map(|job| job.arrival).unwrap_or_default();
+        self.outcome.elapsed = now.since(first.min(now));
         self.outcome.busy_time += u128::from(self.world.busy_gpus()) * passed;
         for job in self.world.running() {
             let id = job.spec.job;

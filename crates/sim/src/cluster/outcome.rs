@@ -54,6 +54,10 @@ pub struct ClusterOutcome {
     pub cpu_milli: u64,
     /// The cluster over time, at most [`SAMPLES_MAX`] instants.
     pub samples: Vec<Sample>,
+    /// From the first submission to the latest turn.
+    pub(super) elapsed: Span,
+    /// Submission and end of jobs that are not measured, but were there beside those that are.
+    pub(super) beside: Vec<(Time, Time)>,
     /// One turn of so many is sampled.
     pub(super) stride: u64,
 }
@@ -112,16 +116,24 @@ impl ClusterOutcome {
         self.makespan().since(first)
     }
 
-    /// Part of the GPUs' time, from the first submission to the last end, in which they carried a job.
+    /// Measures only jobs from `from` up to but not including `to`, by their place in the trace.
+    pub fn keep(&mut self, from: u32, to: u32) {
+        let (kept, others) =
+            std::mem::take(&mut self.completed).into_iter().partition(|job| (from..to).contains(&job.job.0));
+        self.completed = kept;
+        self.beside.extend(others.iter().map(|job: &Completed| (job.arrival, job.ended)));
+    }
+
+    /// Part of the GPUs' time, from the first submission to the last turn, in which they carried a job.
     #[must_use]
     pub fn gpu_use(&self) -> f64 {
-        self.busy_time as f64 / (self.duration().ns() as f64 * f64::from(self.gpus))
+        self.busy_time as f64 / (self.elapsed.ns() as f64 * f64::from(self.gpus))
     }
 
     /// Part of the CPUs' time that jobs held; nothing where CPUs are not modelled.
     #[must_use]
     pub fn cpu_use(&self) -> Option<f64> {
-        let all = self.duration().ns() as f64 * self.cpu_milli as f64;
+        let all = self.elapsed.ns() as f64 * self.cpu_milli as f64;
         (self.cpu_milli > 0).then(|| self.cpu_time as f64 / all)
     }
 
@@ -131,9 +143,10 @@ impl ClusterOutcome {
     #[must_use]
     pub fn fairness(&self) -> Vec<f64> {
         let mut steps: Vec<(Time, i64)> = Vec::with_capacity(2 * self.completed.len());
-        for job in &self.completed {
-            steps.push((job.arrival, 1));
-            steps.push((job.ended, -1));
+        let measured = self.completed.iter().map(|job| (job.arrival, job.ended));
+        for (arrival, ended) in measured.chain(self.beside.iter().copied()) {
+            steps.push((arrival, 1));
+            steps.push((ended, -1));
         }
         steps.sort_unstable();
         // Jobs × time until each instant.
