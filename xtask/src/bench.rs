@@ -4,8 +4,9 @@ use crate::{cargo, root};
 use anyhow::bail;
 
 /// Experiments and what they need beyond this workspace.
-const EXPERIMENTS: [(&str, &str); 2] = [
+const EXPERIMENTS: [(&str, &str); 3] = [
     ("spine", "the scheduling core, the simulator and the CPU engine"),
+    ("pipeswitch", "the CUDA engine: judges the tables measured on a GPU (see `cargo xtask gpu`)"),
     ("plan", "planners: optima, islands, pipelines and schedules"),
 ];
 

@@ -1,8 +1,9 @@
-//! Automation: `cargo xtask ci | demo | python | bench NAME | fmt`. Nothing here is needed to use raddle.
+//! Automation: `cargo xtask ci | demo | python | gpu | bench NAME`. Nothing here is needed to use raddle.
 
 mod bench;
 mod ci;
 mod demo;
+mod gpu;
 mod python;
 mod timings;
 
@@ -15,6 +16,7 @@ const USAGE: &str = "cargo xtask TASK
   ci            formatting, lints, everything tests need, all tests; what .ci/run runs
   demo          write an example repository and serve it
   python        put what tests need from Python, and real ONNX files, into .cache
+  gpu           build and pack what runs on a machine with a GPU, and print the commands
   bench NAME    measure what an issue names, into experiments/NAME (see `cargo xtask bench`)";
 
 fn main() -> ExitCode {
@@ -25,6 +27,7 @@ fn main() -> ExitCode {
         ["demo", rest @ ..] => demo::run(rest),
         ["python"] => python::prepare().map(drop),
         ["bench", rest @ ..] => bench::run(rest),
+        ["gpu"] => gpu::run_gpu(),
         _ => Err(anyhow::anyhow!("usage: {USAGE}")),
     };
     match outcome {

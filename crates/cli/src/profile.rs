@@ -117,7 +117,7 @@ fn facts(segment: &Segment, batch: u32) -> SegmentProfile {
         name: segment.name.clone(),
         flops: segment.flops / u64::from(batch),
         weight_bytes: segment.weight_bytes,
-        activation_bytes: vocab::Bytes(segment.activation_bytes.0 / u64::from(batch)),
+        activation_bytes: Bytes(segment.activation_bytes.0 / u64::from(batch)),
     }
 }
 

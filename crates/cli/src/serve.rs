@@ -107,9 +107,11 @@ pub(crate) fn open(
         bail!("--cpu-partitions goes with --device cpu");
     }
     let ordinal = ordinal.strip_prefix(':').unwrap_or("0");
-    let ordinal = ordinal.parse().with_context(|| format!("{ordinal:?} in {:?} is not a number", args.device))?;
-    let precision = Precision::from_name(&args.precision)
-        .with_context(|| format!("no precision is called {:?}; there are fp32, tf32, fp16, bf16", args.precision))?;
+    let ordinal =
+        ordinal.parse().with_context(|| format!("{ordinal:?} in {:?} is not a number", args.device))?;
+    let precision = Precision::from_name(&args.precision).with_context(|| {
+        format!("no precision is called {:?}; there are fp32, tf32, fp16, bf16", args.precision)
+    })?;
     let options = CudaOptions {
         precision,
         weights: Bytes((args.weights_mib << 20) + staging.0),

@@ -333,19 +333,23 @@ pub fn forget_graphs(program: &dyn Program) -> Result<(), EngineError> {
 }
 
 /// The tuning stream, held by one at a time.
-pub(crate) struct Tuning<'s>(&'s Stream, std::sync::MutexGuard<'s, ()>);
+pub(crate) struct Tuning<'s> {
+    stream: &'s Stream,
+    _held: std::sync::MutexGuard<'s, ()>,
+}
 
 impl std::ops::Deref for Tuning<'_> {
     type Target = Stream;
 
     fn deref(&self) -> &Stream {
-        self.0
+        self.stream
     }
 }
 
 impl Shared {
     pub(crate) fn tuning_stream(&self) -> Tuning<'_> {
-        Tuning(&self.tuning, self.tuning_lock.lock().unwrap_or_else(PoisonError::into_inner))
+        let held = self.tuning_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        Tuning { stream: &self.tuning, _held: held }
     }
 
     /// The weights of a lowered graph: those of an earlier program of the model where they are the same, else pinned now.

@@ -344,7 +344,7 @@ impl CudaProgram {
     ) -> Result<(), crate::driver::DriverError> {
         let base = self.shared.arena.base(state.slot.number);
         for (buffer, offset) in state.outputs.iter().zip(&self.output_offsets) {
-            if buffer.spec().len() > 0 {
+            if !buffer.spec().is_empty() {
                 stream.download(buffer.address(), base + *offset as u64, buffer.spec().len())?;
             }
         }

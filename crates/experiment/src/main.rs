@@ -19,6 +19,7 @@ fn main() -> ExitCode {
     let outcome = match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["cluster", parts @ ..] => cluster::run(&folder("cluster"), parts),
         ["cuda", parts @ ..] => cuda::run(parts),
+        ["pipeswitch"] => cuda::run(&["report"]),
         ["plan", parts @ ..] => plan::run(&folder("plan"), parts),
         ["spine", parts @ ..] => spine::run(&folder("spine"), parts),
         _ => Err(anyhow::anyhow!(

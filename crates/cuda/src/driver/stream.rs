@@ -32,10 +32,6 @@ impl Stream {
         self.raw
     }
 
-    pub(crate) fn synchronize(&self) -> Result<(), DriverError> {
-        driver!(cuStreamSynchronize(self.raw))
-    }
-
     pub(crate) fn wait(&self, event: &Event) -> Result<(), DriverError> {
         driver!(cuStreamWaitEvent(self.raw, event.raw, 0))
     }

@@ -29,7 +29,6 @@ pub(super) struct Emitter<'g> {
 /// When strides meet that no kernel takes; the layer is named.
 pub(crate) fn lower(graph: &Graph, segments: &[Segment], precision: Precision) -> Result<Lowered, Refusal> {
     let out = Lowered {
-        precision,
         segments: vec![Vec::new(); segments.len().max(1)],
         buffers: Vec::new(),
         weights: Vec::new(),

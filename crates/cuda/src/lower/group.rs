@@ -348,7 +348,10 @@ impl Planner<'_> {
             _ => (false, 0),
         };
         let mut layers = vec![at];
-        while weighted && real {
+        loop {
+            if !(weighted && real) {
+                break;
+            }
             if matches!(layer.op, Op::EinSum(_))
                 && linear.residual.is_none()
                 && linear.activation == Activation::None
@@ -360,43 +363,8 @@ impl Planner<'_> {
                 break;
             }
             let Some(reader) = self.reader(linear.out, at) else { break };
-            let shape = &graph.value(linear.out).shape;
-            let op = &graph.layers[reader].op;
-            let other = self.other(reader, linear.out);
-            match (op, other) {
-                (Op::Binary(Binary::Add), Some(other))
-                    if linear.bias.is_none()
-                        && linear.residual.is_none()
-                        && linear.activation == Activation::None
-                        && matches!(layer.op, Op::EinSum(_))
-                        && self.is_vector(other, channel, shape[channel]) =>
-                {
-                    linear.bias = Some(other);
-                }
-                (Op::Binary(Binary::Add), Some(other))
-                    if linear.residual.is_none()
-                        && linear.activation == Activation::None
-                        && graph.constant(other).is_none()
-                        && graph.value(other).shape == *shape =>
-                {
-                    linear.residual = Some(other);
-                }
-                (Op::Unary(Unary::Plain(Function::Relu)), _) if linear.activation == Activation::None => {
-                    linear.activation = Activation::Relu;
-                }
-                (Op::Unary(Unary::Plain(Function::GeluTanh)), _)
-                    if linear.activation == Activation::None && linear.residual.is_none() =>
-                {
-                    linear.activation = Activation::GeluTanh;
-                }
-                (Op::Binary(Binary::Min), Some(other))
-                    if linear.activation == Activation::Relu
-                        && matches!(layer.op, Op::Conv(_))
-                        && scalar(graph, other).is_some_and(|most| most > 0.0) =>
-                {
-                    linear.activation = Activation::Clipped(single(scalar(graph, other).unwrap_or(0.0)));
-                }
-                _ => break,
+            if !self.follows(&mut linear, reader, channel) {
+                break;
             }
             linear.out = self.output(reader);
             layers.push(reader);
@@ -405,6 +373,43 @@ impl Planner<'_> {
             self.taken[*layer] = true;
         }
         linear
+    }
+
+    /// Takes a layer that reads a product into its epilogue, when it fits there: a bias, then a residual, then an activation.
+    fn follows(&self, linear: &mut Linear, reader: usize, channel: usize) -> bool {
+        let graph = self.graph;
+        let shape = &graph.value(linear.out).shape;
+        let product = matches!(graph.layers[linear.layer].op, Op::EinSum(_));
+        let bare = linear.activation == Activation::None;
+        match (&graph.layers[reader].op, self.other(reader, linear.out)) {
+            (Op::Binary(Binary::Add), Some(other))
+                if bare
+                    && product
+                    && linear.bias.is_none()
+                    && linear.residual.is_none()
+                    && self.is_vector(other, channel, shape[channel]) =>
+            {
+                linear.bias = Some(other);
+            }
+            (Op::Binary(Binary::Add), Some(other))
+                if bare
+                    && linear.residual.is_none()
+                    && graph.constant(other).is_none()
+                    && graph.value(other).shape == *shape =>
+            {
+                linear.residual = Some(other);
+            }
+            (Op::Unary(Unary::Plain(Function::Relu)), _) if bare => linear.activation = Activation::Relu,
+            (Op::Unary(Unary::Plain(Function::GeluTanh)), _) if bare && linear.residual.is_none() => {
+                linear.activation = Activation::GeluTanh;
+            }
+            (Op::Binary(Binary::Min), Some(other)) if linear.activation == Activation::Relu && !product => {
+                let Some(most) = scalar(graph, other).filter(|most| *most > 0.0) else { return false };
+                linear.activation = Activation::Clipped(single(most));
+            }
+            _ => return false,
+        }
+        true
     }
 
     /// The layers of a Gaussian error linear unit of `value` and its result, where the library's unit may stand for it: by

@@ -51,6 +51,11 @@ const fn is_matrix(strides: [usize; 3], rows: usize, columns: usize) -> bool {
         || (row == 1 || rows == 1) && (column >= rows || columns == 1)
 }
 
+/// Whether a view can be read as a matrix of these rows and columns.
+fn fits(view: &View, letters: &str, groups: [&[char]; 3], rows: usize, columns: usize) -> bool {
+    matrix(view, letters, groups).is_some_and(|strides| is_matrix(strides, rows, columns))
+}
+
 fn sizes(view: &View, letters: &str, group: &[char]) -> usize {
     places(letters, group).iter().map(|axis| view.shape[*axis]).product()
 }
@@ -130,25 +135,8 @@ impl Emitter<'_> {
         let a = self.view(layer.inputs[0])?;
         let (m, k) = (sizes(&a, la, &axes.m), sizes(&a, la, &axes.k));
         let order_a = places(la, &[axes.batch.as_slice(), &axes.m, &axes.k].concat());
-        let fits = |view: &View, letters: &str, groups, rows, columns| {
-            matrix(view, letters, groups).is_some_and(|strides| is_matrix(strides, rows, columns))
-        };
         let a = self.as_needed(a, kind, &order_a, |view| fits(view, la, groups_a, m, k));
-        let packed = axes.batch.is_empty() && graph.constant(layer.inputs[1]).is_some();
-        let shape_b = graph.value(layer.inputs[1]).shape.clone();
-        let order_b = places(lb, &[axes.batch.as_slice(), &axes.n, &axes.k].concat());
-        let b = if packed {
-            // Rows of a weight are its outputs: the layout in which tensor cores read every type.
-            let plain = order_b.windows(2).all(|pair| pair[0] < pair[1]);
-            let packing = if plain { Packing::Plain } else { Packing::Permuted { order: order_b.clone() } };
-            let place = self.weight(vec![layer.inputs[1]], packing, kind, shape_b.iter().product());
-            let strides = super::view::strides_in_order(&shape_b, &order_b);
-            View { place, kind, offset: 0, shape: shape_b, strides }
-        } else {
-            let view = self.view(layer.inputs[1])?;
-            let n = sizes(&view, lb, &axes.n);
-            self.as_needed(view, kind, &order_b, |view| fits(view, lb, groups_b, n, k))
-        };
+        let b = self.right(layer.inputs[1], lb, &axes, k)?;
         let n = sizes(&b, lb, &axes.n);
         let order_y = places(&sum.output, &[axes.batch.as_slice(), &axes.m, &axes.n].concat());
         let y = self.product_output(linear.out, &order_y, &sum.output, &axes);
@@ -195,6 +183,25 @@ impl Emitter<'_> {
         Ok(())
     }
 
+    /// The right operand of a product. Rows of a weight become its outputs: the layout in which tensor cores read every
+    /// type.
+    fn right(&mut self, id: ValueId, letters: &str, axes: &Axes, k: usize) -> Result<View, Refusal> {
+        let kind = self.precision.kind();
+        let order = places(letters, &[axes.batch.as_slice(), &axes.n, &axes.k].concat());
+        if axes.batch.is_empty() && self.graph.constant(id).is_some() {
+            let shape = self.graph.value(id).shape.clone();
+            let plain = order.windows(2).all(|pair| pair[0] < pair[1]);
+            let packing = if plain { Packing::Plain } else { Packing::Permuted { order: order.clone() } };
+            let place = self.weight(vec![id], packing, kind, shape.iter().product());
+            let strides = super::view::strides_in_order(&shape, &order);
+            return Ok(View { place, kind, offset: 0, shape, strides });
+        }
+        let view = self.view(id)?;
+        let n = sizes(&view, letters, &axes.n);
+        let groups: [&[char]; 3] = [&axes.batch, &axes.n, &axes.k];
+        Ok(self.as_needed(view, kind, &order, |view| fits(view, letters, groups, n, k)))
+    }
+
     fn product_output(&mut self, out: ValueId, order: &[usize], letters: &str, axes: &Axes) -> View {
         let y = self.allocate(out, order);
         let rows = matrix(&y, letters, [&axes.batch, &axes.m, &axes.n]);
@@ -218,70 +225,18 @@ impl Emitter<'_> {
         }
         let depthwise =
             conv.groups == conv.in_channels && conv.in_channels == conv.out_channels && conv.groups > 1;
-        let even = |view: &View| view.strides[1] == 1 && view.strides.iter().all(|stride| *stride >= 0);
-        // Tensor cores read channels sixteen bytes at a time: the few of an image are padded with zeros.
-        let wide = 16 / kind.size();
-        let padded = conv.in_channels.next_multiple_of(wide);
-        let pads = conv.groups == 1 && padded != conv.in_channels && conv.in_channels < wide;
-        let x = if pads {
-            let mut shape = x.shape.clone();
-            shape[1] = padded;
-            let wider = self.fresh(kind, &shape, &channels_last(4));
-            self.launch(&each::pad(&x, &[0; 4], &PadFill::Constant(0.0), &wider), &[&x, &wider]);
-            wider
-        } else {
-            self.as_needed(x, kind, &channels_last(4), even)
-        };
+        let (x, pads) = self.padded(x, conv);
+        let padded = x.shape[1];
         let input = if pads { padded } else { conv.in_channels / conv.groups };
-        let y_shape: Vec<usize> = graph.value(linear.out).shape.clone();
-        let y_order = if rank == 4 && layout == graph::Layout::ChannelsFirst {
-            channels_last(4)
-        } else {
-            let dense = View::dense(Place::Buffer(0), kind, &y_shape);
-            let mut order: Vec<usize> = (0..rank).collect();
-            let channel = layout.channel_axis(rank);
-            order.retain(|axis| *axis != channel);
-            order.push(channel);
-            debug_assert_eq!(dense.shape.len(), order.len());
-            order
-        };
+        let channel = layout.channel_axis(rank);
+        let y_order: Vec<usize> = (0..rank).filter(|axis| *axis != channel).chain([channel]).collect();
         let out = self.allocate(linear.out, &y_order);
         let y = as_nchw(&out, layout);
-        let residual = match linear.residual {
-            Some(id) => {
-                let view = as_nchw(&self.view(id)?, layout);
-                Some(self.as_needed(view, kind, &channels_last(4), even))
-            }
-            None => None,
-        };
-        let bias = self.conv_bias(
-            layer.inputs.get(2).copied(),
-            conv.out_channels,
-            if depthwise { Kind::F32 } else { kind },
-        );
+        let residual = self.conv_residual(linear.residual, layout)?;
+        let bias_kind = if depthwise { Kind::F32 } else { kind };
+        let bias = self.conv_bias(layer.inputs.get(2).copied(), conv.out_channels, bias_kind);
         if depthwise {
-            let packing = Packing::Depthwise {
-                source: conv.weight,
-                channels: conv.out_channels,
-                window: window.kernel,
-            };
-            let elements = conv.out_channels * window.kernel[0] * window.kernel[1];
-            let weight = self.weight(vec![layer.inputs[1]], packing, Kind::F32, elements);
-            let kernel = Depthwise {
-                x: &x,
-                weight: Kind::F32,
-                bias: bias.as_ref().map(|view| view.kind),
-                residual: residual.as_ref(),
-                y: &y,
-                window,
-                activation: linear.activation,
-            };
-            let weight = View::dense(weight, Kind::F32, &[elements]);
-            let mut views = vec![&x, &weight];
-            views.extend(bias.as_ref());
-            views.extend(residual.as_ref());
-            views.push(&y);
-            self.launch(&kernel.generate(), &views);
+            self.depthwise(linear, conv, [&x, &y], bias.as_ref(), residual.as_ref());
             self.set(linear.out, from_nchw(&y, layout, rank));
             return Ok(());
         }
@@ -327,6 +282,60 @@ impl Emitter<'_> {
         self.push(Step::Conv(Box::new(step)));
         self.set(linear.out, from_nchw(&y, layout, rank));
         Ok(())
+    }
+
+    /// The input of a convolution in the precision's type, channels last, and whether channels were added: tensor cores read
+    /// channels sixteen bytes at a time, so the few of an image are padded with zeros.
+    fn padded(&mut self, x: View, conv: &Conv) -> (View, bool) {
+        let kind = self.precision.kind();
+        let wide = 16 / kind.size();
+        let pads = conv.groups == 1 && conv.in_channels < wide;
+        if !pads {
+            return (self.as_needed(x, kind, &channels_last(4), is_even), false);
+        }
+        let mut shape = x.shape.clone();
+        shape[1] = wide;
+        let wider = self.fresh(kind, &shape, &channels_last(4));
+        self.launch(&each::pad(&x, &[0; 4], &PadFill::Constant(0.0), &wider), &[&x, &wider]);
+        (wider, true)
+    }
+
+    fn conv_residual(&mut self, id: Option<ValueId>, layout: graph::Layout) -> Result<Option<View>, Refusal> {
+        let Some(id) = id else { return Ok(None) };
+        let view = as_nchw(&self.view(id)?, layout);
+        Ok(Some(self.as_needed(view, self.precision.kind(), &channels_last(4), is_even)))
+    }
+
+    /// A convolution in which every channel has its own filter, by a kernel of ours.
+    fn depthwise(
+        &mut self,
+        linear: &Linear,
+        conv: &Conv,
+        [x, y]: [&View; 2],
+        bias: Option<&View>,
+        residual: Option<&View>,
+    ) {
+        let window = window2(&conv.window);
+        let (source, channels) = (conv.weight, conv.out_channels);
+        let packing = Packing::Depthwise { source, channels, window: window.kernel };
+        let elements = channels * window.kernel[0] * window.kernel[1];
+        let id = self.graph.layers[linear.layer].inputs[1];
+        let weight = self.weight(vec![id], packing, Kind::F32, elements);
+        let kernel = Depthwise {
+            x,
+            weight: Kind::F32,
+            bias: bias.map(|view| view.kind),
+            residual,
+            y,
+            window,
+            activation: linear.activation,
+        };
+        let weight = View::dense(weight, Kind::F32, &[elements]);
+        let mut views = vec![x, &weight];
+        views.extend(bias);
+        views.extend(residual);
+        views.push(y);
+        self.launch(&kernel.generate(), &views);
     }
 
     /// A convolution whose windows tile the image: the patches laid out as rows, times the filters as they are in the file.
@@ -521,6 +530,11 @@ impl Emitter<'_> {
         self.set(layer.outputs[0], y);
         Ok(())
     }
+}
+
+/// Whether channels lie side by side and nothing runs backwards.
+fn is_even(view: &View) -> bool {
+    view.strides[1] == 1 && view.strides.iter().all(|stride| *stride >= 0)
 }
 
 /// How a weight `[k, n]` or `[n, k]` becomes rows of outputs.

@@ -83,6 +83,7 @@ fn width(loops: &[Loop], views: &[&View]) -> usize {
 
 impl Pointwise {
     /// The kernel's source.
+    #[expect(clippy::too_many_lines, reason = "the text of a kernel from its first line to its last")]
     pub(crate) fn generate(&self) -> Generated {
         let mut views: Vec<&View> = self.operands.iter().map(|(_, view)| view).collect();
         views.push(&self.out);

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 /// A model lowered for a device: nothing here needs one.
 #[derive(Clone, Debug)]
 pub(crate) struct Lowered {
-    pub(crate) precision: Precision,
     /// Steps of each segment, in order.
     pub(crate) segments: Vec<Vec<Step>>,
     /// Bytes of each arena buffer.
@@ -82,17 +81,6 @@ pub(crate) enum Operand {
     At { place: Place, bytes: usize },
     /// The step's scratch memory, in bytes from its beginning.
     Scratch { bytes: usize },
-}
-
-/// What follows a product before it is stored.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Epilogue {
-    /// Added per output channel.
-    pub(crate) bias: Option<View>,
-    /// Added element by element.
-    pub(crate) residual: Option<View>,
-    /// Applied last.
-    pub(crate) activation: Activation,
 }
 
 /// An activation that products can apply.

@@ -44,9 +44,12 @@ fn floats(bytes: &[u8], dtype: DType) -> Vec<f64> {
     }
 }
 
+/// An output's bytes and type.
+type Output = (Vec<u8>, DType);
+
 /// Largest relative norm of the difference over all outputs.
-fn error(reference: &[(Vec<u8>, DType)], found: &[(Vec<u8>, DType)]) -> f64 {
-    let one = |((a, dtype), (b, _)): (&(Vec<u8>, DType), &(Vec<u8>, DType))| {
+fn error(reference: &[Output], found: &[Output]) -> f64 {
+    let one = |((a, dtype), (b, _)): (&Output, &Output)| {
         let (a, b) = (floats(a, *dtype), floats(b, *dtype));
         let norm = a.iter().map(|x| x * x).sum::<f64>().sqrt();
         let off = a.iter().zip(&b).map(|(x, y)| (x - y) * (x - y)).sum::<f64>().sqrt();
@@ -118,12 +121,12 @@ pub(crate) fn run(out: &Path, kinds: &str, sizes: &str, models: &[&str]) -> anyh
     Ok(passed)
 }
 
-fn read(outputs: &[Box<dyn engine::Buffer>]) -> anyhow::Result<Vec<(Vec<u8>, DType)>> {
-    let one = |buffer: &Box<dyn engine::Buffer>| {
+fn read(outputs: &[Box<dyn engine::Buffer>]) -> anyhow::Result<Vec<Output>> {
+    let one = |buffer: &dyn engine::Buffer| {
         // Poisoned, so that what is not written is seen.
         let mut bytes = vec![0xA5; buffer.spec().len()];
         buffer.read(0, &mut bytes)?;
         Ok((bytes, buffer.spec().dtype))
     };
-    outputs.iter().map(one).collect()
+    outputs.iter().map(|buffer| one(&**buffer)).collect()
 }

@@ -5,6 +5,7 @@ mod cycles;
 mod latency;
 mod model;
 mod preempt;
+mod report;
 mod switch;
 
 use anyhow::bail;
@@ -13,6 +14,7 @@ use std::path::Path;
 /// Runs one part; whether every bar was met.
 pub(crate) fn run(arguments: &[&str]) -> anyhow::Result<bool> {
     match arguments {
+        ["report"] => report::run(Path::new("experiments/pipeswitch")),
         ["conformance"] => check::conformance(),
         ["check", out, precisions, batches, models @ ..] => {
             check::run(Path::new(out), precisions, batches, models)
@@ -28,7 +30,7 @@ pub(crate) fn run(arguments: &[&str]) -> anyhow::Result<bool> {
         ["churn", out, precision, models @ ..] => cycles::churn(Path::new(out), precision, models),
         ["steps", precision, batch, model] => latency::steps(precision, batch, model),
         _ => bail!(
-            "name a part: conformance | check OUT PRECISIONS BATCHES MODEL… | latency OUT PRECISIONS BATCHES MODEL… | \
+            "name a part: report | conformance | check OUT PRECISIONS BATCHES MODEL… | latency OUT PRECISIONS BATCHES MODEL… | \
              switch OUT PRECISIONS MODEL… | preempt OUT PRECISION LOW HIGH | cycles OUT PRECISION BATCH INFERENCE | \
              churn OUT PRECISION MODEL… | steps PRECISION BATCH MODEL"
         ),

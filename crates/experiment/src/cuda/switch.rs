@@ -113,6 +113,7 @@ pub(crate) fn run(out: &Path, kinds: &str, models: &[&str]) -> anyhow::Result<bo
     bars.finish_as(&out.join("switch_bars.txt"))
 }
 
+#[expect(clippy::too_many_lines, reason = "one way after the other, as the table lists them")]
 fn one(
     device: &::cuda::CudaDevice,
     precision: &str,
@@ -170,7 +171,7 @@ fn one(
         Ok(())
     };
     let no_pipeline = ways.rounds(&fine, &mut unpipelined)?;
-    table.row("per-layer, no pipeline", &no_pipeline)?;
+    table.row("per-layer without pipeline", &no_pipeline)?;
     let mut fresh_addresses = |program: &dyn Program| Ok(::cuda::forget_graphs(program)?);
     let no_reservation = ways.rounds(&program, &mut fresh_addresses)?;
     table.row("no reserved addresses", &no_reservation)?;

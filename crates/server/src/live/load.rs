@@ -7,9 +7,9 @@ use super::scheduler::wall_ms;
 use super::variant::{Binding, Variant, buckets};
 use crate::metrics::{End, Ended};
 use crate::repository::ModelEntry;
-use engine::{Buffer, Device, EngineError, Program, Queue, Run};
+use engine::{Buffer, Device, EngineError, Program, Queue, Residency, Run};
 use graph::{Batch, Dim, Graph, HostTensor, Model, Port, SegmentOptions, Segmentation, Sizes};
-use sched::node::{BucketCost, ModelSpec};
+use sched::node::{BucketCost, ModelSpec, WeightGroup};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
@@ -206,7 +206,7 @@ impl Loader {
             let graph = model.at(&Sizes { batch, free: free.clone() }).map_err(|error| error.to_string())?;
             let cuts = match &mut cuts {
                 Some(cuts) => cuts,
-                none => none.insert(self.cut(&model, batch_max, &free, &graph, queue)?),
+                none => none.insert(self.cut(model, batch_max, &free, &graph, queue)?),
             };
             let segments = cuts.apply(&graph).map_err(|error| error.to_string())?;
             let program = self.device.prepare(&graph, &segments).map_err(|error| error.to_string())?;
@@ -229,11 +229,8 @@ impl Loader {
         };
         let metrics = served.metrics.clone();
         let weights = super::variant::weights(&programs);
-        // Measuring brought them to the device; from here on the scheduler says when they are there.
-        for weights in &weights {
-            weights.evict(Bytes(0)).map_err(|error| error.to_string())?;
-        }
-        self.shared.send(Message::AddModel { spec, metrics, weights: weights.clone() });
+        let groups = travel(&weights).map_err(|error| error.to_string())?;
+        self.shared.send(Message::AddModel { spec, metrics, weights: weights.clone(), groups });
         Ok(Arc::new(Variant { id, programs, batched, weights }))
     }
 
@@ -251,14 +248,13 @@ impl Loader {
             return Ok(Segmentation::of(graph, &self.segments));
         };
         let batch = if batch_max > 0 { batch_max as usize } else { graph.batch };
-        let largest =
-            model.at(&Sizes { batch, free: free.clone() }).map_err(|error| error.to_string())?;
+        let largest = model.at(&Sizes { batch, free: free.clone() }).map_err(|error| error.to_string())?;
         let whole = Segmentation::of(&largest, &SegmentOptions { segments_max: 1, flops_min: 0 });
         let cut = whole.apply(&largest).map_err(|error| error.to_string())?;
         let program = self.device.prepare(&largest, &cut).map_err(|error| error.to_string())?;
         let times = measure(&*self.device, queue, &program, self.calibration);
         let total: Span = times.map_err(|error| error.to_string())?.into_iter().sum();
-        for weights in program.weights() {
+        if let Some(weights) = program.weights() {
             weights.evict(Bytes(0)).map_err(|error| error.to_string())?;
         }
         let count = usize::try_from(total.ns().div_ceil(target.ns().max(1))).unwrap_or(1);
@@ -313,6 +309,26 @@ impl Loader {
             wall_ms: wall_ms(),
         });
     }
+}
+
+/// The transfer groups of weights, each with its share of a measured load. Measuring brought the weights to the device;
+/// from here on the scheduler says when they are there.
+fn travel(weights: &[Arc<dyn Residency>]) -> Result<Vec<WeightGroup>, EngineError> {
+    let mut groups = Vec::new();
+    for weights in weights {
+        weights.evict(Bytes(0))?;
+        let begin = Instant::now();
+        weights.load(&[])?;
+        while !weights.is_resident()? {
+            std::thread::yield_now();
+        }
+        let took = Span::from(begin.elapsed());
+        weights.evict(Bytes(0))?;
+        let own = weights.groups();
+        let each = Span::from_ns(took.ns() / (own.len() as u64).max(1));
+        groups.extend(own.into_iter().map(|bytes| WeightGroup { bytes, transfer: each, first_segment: 0 }));
+    }
+    Ok(groups)
 }
 
 /// Ports as clients see them: a model served without a batch dimension shows its rows as a free dimension.

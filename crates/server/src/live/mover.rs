@@ -16,6 +16,9 @@ pub(super) const DEVICE: DeviceId = DeviceId(0);
 /// How often a transfer under way is looked at.
 const LOOK: Duration = Duration::from_micros(100);
 
+/// How often an eviction is tried before it is a fault.
+const EVICTIONS: u32 = 1_000;
+
 /// What the mover is told.
 pub(super) enum Order {
     /// A model's weights.
@@ -80,12 +83,23 @@ impl Mover {
                     Err(error) => self.failed(model, device, &error),
                 }
             }
-            Order::Evict { model, device, keep } => match self.evict(model, keep) {
+            Order::Evict { model, device, keep } => match self.evict_soon(model, keep) {
                 Ok(()) => self.tell(Event::ModelEvicted { model, device }),
                 // The world allows no eviction of weights in use, so this is a broken device: they stay where they are.
                 Err(error) => tracing::error!("weights of {model} cannot be evicted: {error}"),
             },
         }
+    }
+
+    /// Evicts, waiting a little for a run that has just been told to be over and is still being dropped.
+    fn evict_soon(&self, model: ModelId, keep: u32) -> Result<(), EngineError> {
+        for _ in 0..EVICTIONS {
+            if self.evict(model, keep).is_ok() {
+                return Ok(());
+            }
+            std::thread::sleep(LOOK);
+        }
+        self.evict(model, keep)
     }
 
     /// Gives back what lies past the first `keep` groups, counted over all weights of the model.

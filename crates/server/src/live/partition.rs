@@ -195,6 +195,7 @@ impl Partition {
             stopping = stopping || self.control.take_park(run);
             let holds = stopping || self.control.wants_abandon(run);
             if let Err(error) = self.advance(&mut active, if holds { 0 } else { ahead }) {
+                drop(active);
                 return self.tell(Event::RunFailed { run, why: error.to_string() });
             }
         }

@@ -14,7 +14,7 @@ use crate::repository::{ModelConfig, ModelEntry};
 use engine::{Device, EngineError, Residency};
 use graph::{Dim, HostTensor, ImportLimits, Model, Port, SegmentOptions};
 use sched::node::policy::Choice;
-use sched::node::{Event, ModelSpec, NodeWorld};
+use sched::node::{Event, ModelSpec, NodeWorld, WeightGroup};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
@@ -36,10 +36,22 @@ impl Clock {
 /// What the scheduler thread is told.
 pub(super) enum Message {
     Submit(Work),
-    Cancel { request: RequestId },
-    Device { event: Event, answers: Option<Answers> },
-    AddModel { spec: ModelSpec, metrics: Arc<ModelMetrics>, weights: Vec<Arc<dyn Residency>> },
-    RemoveModel { model: ModelId },
+    Cancel {
+        request: RequestId,
+    },
+    Device {
+        event: Event,
+        answers: Option<Answers>,
+    },
+    AddModel {
+        spec: ModelSpec,
+        metrics: Arc<ModelMetrics>,
+        weights: Vec<Arc<dyn Residency>>,
+        groups: Vec<WeightGroup>,
+    },
+    RemoveModel {
+        model: ModelId,
+    },
     Stop,
 }
 
@@ -324,7 +336,7 @@ impl Shared {
         }
         // One request may be larger than the bound; it must then be alone.
         if bytes_before > 0 && bytes_before.saturating_add(bytes) > self.limits.in_flight_bytes {
-            return Err(SubmitError::FullBytes { limit: vocab::Bytes::of_len(self.limits.in_flight_bytes) });
+            return Err(SubmitError::FullBytes { limit: Bytes::of_len(self.limits.in_flight_bytes) });
         }
         Ok(room)
     }

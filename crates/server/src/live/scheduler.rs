@@ -7,7 +7,7 @@ use super::observe::Observer;
 use super::partition::{Answers, Command, Start, Worker};
 use super::runtime::{Clock, Message, Work};
 use crate::metrics::{End, Ended, Metrics, ModelMetrics};
-use sched::node::{Act, Decision, Event, NodeWorld, WeightGroup, Why};
+use sched::node::{Act, Decision, Event, NodeWorld, Why};
 use sched::{Policy, World, turn};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -97,13 +97,10 @@ impl Scheduler {
                 }
                 events.push(event);
             }
-            Message::AddModel { spec, metrics, weights } => {
+            Message::AddModel { spec, metrics, weights, groups } => {
                 let model = spec.id;
                 self.models.insert(model, metrics);
                 events.push(Event::ModelAdded { spec });
-                let group = |bytes| WeightGroup { bytes, transfer: Span::ZERO, first_segment: 0 };
-                let groups: Vec<WeightGroup> =
-                    weights.iter().flat_map(|weights| weights.groups()).map(group).collect();
                 if !groups.is_empty() {
                     self.order(Order::Know { model, weights });
                     events.push(Event::WeightsStored { model, groups });
