@@ -99,7 +99,7 @@ fn switch(folder: &Path, bars: &mut Bars) -> anyhow::Result<Vec<(String, String,
     }
     bars.note(
         "PipeSwitch's released log (V100, batch 8), first result over a ready model's: ResNet-152 1.17, Inception-v3 1.00, \
-         BERT-base 1.37; there computing took ten times the transfer, here the transfer takes longer than computing",
+         BERT-base 1.37; on an H200 the transfer takes longer than computing, so the ratio is bound by the link",
     );
     let mut ways = Vec::new();
     for row in rows(&folder.join("switch.csv"))? {
