@@ -39,7 +39,7 @@ impl Default for CudaOptions {
         Self {
             precision: Precision::Tf32,
             weights: Bytes(8 << 30),
-            slots: 4,
+            slots: 8,
             slot: Bytes(1 << 30),
             cache: std::env::var_os("XDG_CACHE_HOME")
                 .map(PathBuf::from)

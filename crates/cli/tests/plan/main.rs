@@ -143,23 +143,23 @@ fn one_samples_time_is_planned_and_judged() {
         &folder,
         "place g.json --objective latency --calls 2 -o plan.json",
         &expect![[r#"
-        g: 8.000000 ms from arrival to end, not proved; at least 7.000000 ms
-          0 operators on the host
+            g: 8.000000 ms from arrival to end, proved to be the least
+              0 operators on the host
 
-        accelerator  start ms  end ms  keeps  operators
-        0              0.0000  3.5000    8 B          2
-        1              3.5000  8.0000    8 B          2"#]],
+            accelerator  start ms  end ms  keeps  operators
+            0              3.5000  8.0000    8 B          2
+            1              0.0000  3.5000    8 B          2"#]],
     );
     check(
         &folder,
         "judge g.json plan.json",
         &expect![[r#"
-        g: 8.000000 ms from arrival to end
-          0 operators on the host
+            g: 8.000000 ms from arrival to end
+              0 operators on the host
 
-        accelerator  start ms  end ms  keeps  operators
-        0              0.0000  3.5000    8 B          2
-        1              3.5000  8.0000    8 B          2"#]],
+            accelerator  start ms  end ms  keeps  operators
+            0              3.5000  8.0000    8 B          2
+            1              0.0000  3.5000    8 B          2"#]],
     );
     check(
         &folder,

@@ -4,6 +4,7 @@
 //! it is fed is there, and whose outputs are there when all of it is done, with what crosses its edge paid in it. The host
 //! runs any number of operators at a time. Operators of an accelerator's calls together fit its memory.
 
+mod exhaustive;
 mod judge;
 mod search;
 #[cfg(test)]
@@ -66,7 +67,8 @@ pub enum LatencyError {
     Place(#[from] PlaceError),
 }
 
-/// The fastest plan found with at most so many calls an accelerator. `moves_max` bounds the search, whose chance comes from
+/// The fastest plan found with at most so many calls an accelerator: of every plan where there are few, else of those that a
+/// search meets. `moves_max` bounds the search, whose chance comes from
 /// `seed` alone.
 ///
 /// # Errors
@@ -86,10 +88,26 @@ pub fn place_latency(
         return Err(LatencyError::Calls { calls });
     }
     let problem = latency_problem(graph, devices)?;
+    if let Some(fastest) = exhaustive::fastest(graph, devices, calls) {
+        let (plan, value_ms) = fastest.ok_or(PlaceError::NoneFound)?;
+        return Ok((plan, LatencyReport { value_ms, lower_ms: value_ms, proved: true }));
+    }
+    searched(graph, devices, &problem, calls, limits, (seed, moves_max))
+}
+
+/// The fastest plan that a search finds.
+fn searched(
+    graph: &OperatorGraph,
+    devices: &Devices,
+    problem: &LatencyProblem,
+    calls: usize,
+    limits: Limits<'_>,
+    (seed, moves_max): (u64, u64),
+) -> Result<(LatencyPlan, LatencyReport), LatencyError> {
     let accelerators = accelerators(devices);
     let host = host(devices);
-    let lower_ms = longest_path(&problem, &accelerators, host.as_ref());
-    let mut search = Search::new(&problem, &accelerators, host, calls);
+    let lower_ms = longest_path(problem, &accelerators, host.as_ref());
+    let mut search = Search::new(problem, &accelerators, host, calls);
     let found = search.run(lower_ms, (seed, moves_max), limits).ok_or(PlaceError::NoneFound)?;
     let mut plan = LatencyPlan::default();
     for (slot, units) in found {
