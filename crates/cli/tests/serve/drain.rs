@@ -1,6 +1,6 @@
 //! Going down: who is still answered, who is told to go elsewhere, and what is left on disk.
 
-use crate::support::{Folder, Server, read, replays, spans};
+use crate::support::{Folder, Reply, Server, read, replays, spans};
 use std::io::Write as _;
 use std::net::TcpStream;
 
@@ -44,6 +44,28 @@ fn keep_busy(server: &Server, requests: usize) -> Vec<TcpStream> {
     panic!("the server never had {requests} requests:\n{told}");
 }
 
+/// The same first half of a request on several connections.
+fn begun(server: &Server, half: &[u8]) -> Vec<TcpStream> {
+    let one = |_| {
+        let mut connection = server.connect();
+        connection.write_all(half).unwrap();
+        connection
+    };
+    (0..6).map(one).collect()
+}
+
+/// The replies to the other half. A connection of which the server had read nothing when the signal came was idle to it,
+/// and is closed; at least one is answered.
+fn ended(connections: Vec<TcpStream>, half: &[u8]) -> Vec<Reply> {
+    let one = |mut connection: TcpStream| {
+        connection.write_all(half).ok()?;
+        read(&mut connection)
+    };
+    let replies: Vec<Reply> = connections.into_iter().filter_map(one).collect();
+    assert!(!replies.is_empty(), "no request that had begun was answered");
+    replies
+}
+
 fn serve(folder: &Folder) -> Server {
     folder.zoo(&["resnet18"]);
     let (journal, timeline) = (folder.path("journal"), folder.path("timeline.json"));
@@ -60,27 +82,24 @@ fn a_terminated_server_answers_what_it_has_taken_and_nothing_else() {
     let mut server = serve(&folder);
     let busy = keep_busy(&server, 6);
     // Requests that have only begun when the signal comes.
-    let begin = |head: &str| {
-        let mut connection = server.connect();
-        connection.write_all(head.as_bytes()).unwrap();
-        connection
-    };
-    let mut ready = begin("GET /v2/health/ready HTTP/1.1\r\nHost: x\r\n");
-    let mut model_ready = begin("GET /v2/models/resnet18/ready HTTP/1.1\r\nHost: x\r\n");
+    let ready = begun(&server, b"GET /v2/health/ready HTTP/1.1\r\nHost: x\r\n");
+    let model_ready = begun(&server, b"GET /v2/models/resnet18/ready HTTP/1.1\r\nHost: x\r\n");
     let late = slow_request(1);
-    let mut infer = server.connect();
-    infer.write_all(&late[..late.len() / 2]).unwrap();
+    let infer = begun(&server, &late[..late.len() / 2]);
+    // Connections are accepted in order: when this one is answered, those have been.
+    server.get("/metrics");
     server.terminate();
     server.until("draining for up to");
-    ready.write_all(b"\r\n").unwrap();
-    let reply = read(&mut ready).unwrap();
-    assert_eq!((reply.status, reply.json()["ready"].as_bool()), (400, Some(false)), "{reply:?}");
-    model_ready.write_all(b"\r\n").unwrap();
-    assert_eq!(read(&mut model_ready).unwrap().status, 400);
-    infer.write_all(&late[late.len() / 2..]).unwrap();
-    let reply = read(&mut infer).unwrap();
-    assert_eq!(reply.status, 503, "{reply:?}");
-    assert_eq!(reply.error(), DRAINING);
+    for reply in ended(ready, b"\r\n") {
+        assert_eq!((reply.status, reply.json()["ready"].as_bool()), (400, Some(false)), "{reply:?}");
+    }
+    for reply in ended(model_ready, b"\r\n") {
+        assert_eq!(reply.status, 400);
+    }
+    for reply in ended(infer, &late[late.len() / 2..]) {
+        assert_eq!(reply.status, 503, "{reply:?}");
+        assert_eq!(reply.error(), DRAINING);
+    }
     assert!(TcpStream::connect(server.address).is_err(), "new connections are still taken");
     assert!(server.runs(), "the server ended before it had answered");
     let mut answered = 0;
