@@ -194,9 +194,17 @@ impl Tuner {
         spare.or_else(|| Dnn::new().ok())
     }
 
-    /// The libraries' ways to run a convolution with their numbers; only the one chosen earlier when it is known.
+    /// The libraries' ways to run a convolution with their numbers; only the one chosen earlier when it is known and this
+    /// version of the library still offers it.
     fn plans(&self, dnn: &Dnn, shape: &ConvShape, text: &str) -> Vec<(usize, ConvWay)> {
         let known = lock(&self.known).get(&fingerprint(text.as_bytes())).copied();
+        let ways = Self::numbered(dnn, shape, known);
+        // A product, number 0, is no plan of the library's.
+        let gone = ways.is_empty() && known.is_some_and(|number| number > 0);
+        if gone { Self::numbered(dnn, shape, None) } else { ways }
+    }
+
+    fn numbered(dnn: &Dnn, shape: &ConvShape, known: Option<usize>) -> Vec<(usize, ConvWay)> {
         let mut ways = Vec::new();
         for (fused, first) in [(true, 1), (false, 1 + NUMBERS)] {
             let only = match known {

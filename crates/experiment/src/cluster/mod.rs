@@ -3,7 +3,6 @@
 
 mod data;
 mod peers;
-mod picture;
 mod sharing;
 mod speed;
 mod synergy;

@@ -1,8 +1,9 @@
 //! What sharing GPUs with the best partner brings (SJF-BSBF), against preemption and against sharing with anybody.
 
-use super::{Settings, data, picture, simulate, spread};
+use super::{Settings, data, simulate, spread};
 use crate::bars::Bars;
 use crate::host;
+use crate::plot;
 use sim::cluster::{Setup, Summary, share_gpus};
 use std::path::Path;
 use vocab::Bytes;
@@ -20,7 +21,7 @@ const POLICIES: [&str; 7] = ["sjf-bsbf", "sjf-ffs", "gandiva", "las", "srtf", "s
 
 pub(super) fn run(folder: &Path, settings: &Settings, bars: &mut Bars) -> anyhow::Result<()> {
     let throughputs = data::throughputs(settings, "simulation")?;
-    let (mut rows, mut curves) = (Vec::new(), Vec::<picture::Curve>::new());
+    let (mut rows, mut curves) = (Vec::new(), Vec::<plot::Curve>::new());
     let mut largest = 0.0f64;
     for name in &settings.sharing_traces {
         let trace = data::muri(settings, name)?;
@@ -39,7 +40,7 @@ pub(super) fn run(folder: &Path, settings: &Settings, bars: &mut Bars) -> anyhow
                 rows.push(format!("{name},{policy},{seed},{hours:.4},{:.4}", summary.gpu_use));
                 if seed == 0 && name == &settings.sharing_traces[0] {
                     let times = outcome.completed.iter().map(|job| job.completion().as_secs_f64() / 3_600.0);
-                    curves.push(((*policy).to_owned(), picture::cumulative(times.collect())));
+                    curves.push(((*policy).to_owned(), plot::cumulative(times.collect())));
                 }
             }
         }
@@ -60,6 +61,6 @@ pub(super) fn run(folder: &Path, settings: &Settings, bars: &mut Bars) -> anyhow
     }
     bars.at_least("SJF-BSBF below SJF-FFS, the largest gain of these traces", largest, BELOW_ANYBODY, " %");
     let axes = ("hours from submission to end", "share of jobs");
-    picture::shares(&folder.join("sharing.svg"), "completion times with and without sharing", axes, &curves)?;
+    plot::shares(&folder.join("sharing.svg"), "completion times with and without sharing", axes, &curves)?;
     host::csv(&folder.join("sharing.csv"), "trace,policy,seed,mean_h,gpu_use", rows.into_iter())
 }

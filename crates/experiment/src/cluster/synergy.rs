@@ -1,8 +1,9 @@
 //! What sharing CPUs and memory by need brings over even parts, by load (Synergy, OSDI'22).
 
-use super::{Settings, choice, data, picture};
+use super::{Settings, choice, data};
 use crate::bars::Bars;
 use crate::host;
+use crate::plot;
 use sched::cluster::JobId;
 use sim::cluster::{ClusterSimulation, Setup, Summary, Trace, trace};
 use std::path::Path;
@@ -20,7 +21,7 @@ pub(super) fn run(folder: &Path, settings: &Settings, bars: &mut Bars) -> anyhow
     let stream = data::text(settings, "synergy/fifo_9jph_20_70_10_seed42.csv")?;
     let profiles = data::text(settings, "synergy/profiles.json")?;
     let recorded = trace::synergy(&stream, &profiles)?;
-    let mut curves: Vec<picture::Curve> = WAYS.iter().map(|way| ((*way).to_owned(), Vec::new())).collect();
+    let mut curves: Vec<plot::Curve> = WAYS.iter().map(|way| ((*way).to_owned(), Vec::new())).collect();
     let mut rows = Vec::new();
     for load in &settings.synergy_loads {
         let trace = at_load(&recorded, *load);
@@ -46,7 +47,7 @@ pub(super) fn run(folder: &Path, settings: &Settings, bars: &mut Bars) -> anyhow
         ));
     }
     makespan(settings, &profiles, bars)?;
-    picture::lines(
+    plot::lines(
         &folder.join("synergy.svg"),
         "Synergy by load: mean completion time",
         ("jobs an hour", "hours"),

@@ -1,8 +1,9 @@
 //! How much fairer Themis is than policies that look for efficiency first.
 
-use super::{Settings, data, picture, simulate, spread};
+use super::{Settings, data, simulate, spread};
 use crate::bars::Bars;
 use crate::host;
+use crate::plot;
 use sim::cluster::{Setup, Summary};
 use std::path::Path;
 
@@ -18,7 +19,7 @@ const LEASES: [&str; 2] = ["themis", "themis-2m"];
 pub(super) fn run(folder: &Path, settings: &Settings, bars: &mut Bars) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     let setup = Setup::uniform(8, 8);
-    let mut curves: Vec<picture::Curve> = Vec::new();
+    let mut curves: Vec<plot::Curve> = Vec::new();
     for name in &settings.fairness_traces {
         let trace = data::muri(settings, name)?;
         let mut worst: Vec<(String, Vec<f64>)> = Vec::new();
@@ -43,7 +44,7 @@ pub(super) fn run(folder: &Path, settings: &Settings, bars: &mut Bars) -> anyhow
                         summary.mean_completion_s / 3_600.0
                     ));
                     if name == &settings.fairness_traces[0] {
-                        curves.push((policy.to_owned(), picture::cumulative(outcome.fairness())));
+                        curves.push((policy.to_owned(), plot::cumulative(outcome.fairness())));
                     }
                 }
             }
@@ -61,6 +62,6 @@ pub(super) fn run(folder: &Path, settings: &Settings, bars: &mut Bars) -> anyhow
         }
     }
     let axes = ("time over that on an even part", "share of jobs");
-    picture::shares(&folder.join("fairness.svg"), "finish-time fairness", axes, &curves)?;
+    plot::shares(&folder.join("fairness.svg"), "finish-time fairness", axes, &curves)?;
     host::csv(&folder.join("fairness.csv"), "trace,policy,seed,worst,jain,mean_h,restarts", rows.into_iter())
 }
