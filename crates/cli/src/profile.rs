@@ -108,7 +108,7 @@ fn measured(
     }
     bar.finish_and_clear();
     let (model, device) = (model.name().to_owned(), device.info().kind.clone());
-    Ok(Profile { model, device, segments, batches: measured, switch: None })
+    Ok(Profile { model, device, segments, batches: measured, switch: None, spatial: None })
 }
 
 /// A segment's facts for one row, from the first batch measured.

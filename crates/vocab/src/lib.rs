@@ -11,7 +11,10 @@ mod time;
 
 pub use amount::{Bytes, Share};
 pub use id::{DeviceId, IdHasher, IdMap, ModelId, PartitionId, RequestId, RunId};
-pub use profile::{BatchProfile, GroupProfile, Profile, ProfileError, SegmentProfile, SwitchProfile};
+pub use profile::{
+    BatchProfile, GroupProfile, Profile, ProfileError, SegmentProfile, ShareProfile, SpatialProfile,
+    SwitchProfile,
+};
 pub use request::{Class, Request};
 pub use rng::Rng;
 pub use time::{Span, Time};

@@ -18,6 +18,29 @@ pub struct Profile {
     /// What bringing the model to the device costs, where it has memory of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switch: Option<SwitchProfile>,
+    /// What it costs on parts of the device: `raddle profile --spatial`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spatial: Option<SpatialProfile>,
+}
+
+/// Measured times on parts of a device. `batches` of the profile are those of the whole device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SpatialProfile {
+    /// Units of the whole device: streaming multiprocessors of a GPU, cores of a CPU.
+    pub units: u32,
+    /// Times on smaller parts, ascending by units; each with the buckets of the profile.
+    pub shares: Vec<ShareProfile>,
+}
+
+/// Measured times on a part of a device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShareProfile {
+    /// Units of the part.
+    pub units: u32,
+    /// Measured times, one entry a batch bucket, as in the profile.
+    pub batches: Vec<BatchProfile>,
 }
 
 /// What bringing a model's weights to a device costs.
@@ -104,6 +127,16 @@ pub enum ProfileError {
         /// The first segment out of order.
         first_segment: u32,
     },
+    /// Parts are not strictly ascending, from at least 1 unit to fewer than the whole device has.
+    Units {
+        /// The first part out of order.
+        units: u32,
+    },
+    /// A part was not measured at the profile's batches.
+    Hole {
+        /// The part.
+        units: u32,
+    },
 }
 
 impl std::fmt::Display for ProfileError {
@@ -126,6 +159,17 @@ impl std::fmt::Display for ProfileError {
                     "the transfer group of segment {first_segment} is out of order or beyond the last segment"
                 )
             }
+            Self::Units { units } => {
+                write!(
+                    f,
+                    "the part of {units} units is out of order; list parts ascending, below the whole device"
+                )
+            }
+            Self::Hole { units } => write!(
+                f,
+                "the part of {units} units lacks a batch or a segment of the profile; measure it again with `raddle \
+                 profile --spatial`"
+            ),
         }
     }
 }
@@ -141,20 +185,9 @@ impl Profile {
         if self.segments.is_empty() || self.batches.is_empty() {
             return Err(ProfileError::Empty);
         }
-        let mut previous = 0;
-        for bucket in &self.batches {
-            let batch = bucket.batch;
-            if batch <= previous {
-                return Err(ProfileError::Order { batch });
-            }
-            previous = batch;
-            let (found, expected) = (bucket.segment_ns.len(), self.segments.len());
-            if found != expected {
-                return Err(ProfileError::SegmentCount { batch, found, expected });
-            }
-            if bucket.total() == Span::ZERO {
-                return Err(ProfileError::NoTime { batch });
-            }
+        check_batches(&self.batches, self.segments.len())?;
+        if let Some(spatial) = &self.spatial {
+            spatial.check(&self.batches, self.segments.len())?;
         }
         self.switch.as_ref().map_or(Ok(()), |switch| switch.check(self.segments.len()))
     }
@@ -179,6 +212,44 @@ impl Profile {
     #[must_use]
     pub fn weight_bytes(&self) -> Bytes {
         self.segments.iter().map(|segment| segment.weight_bytes).sum()
+    }
+}
+
+fn check_batches(batches: &[BatchProfile], expected: usize) -> Result<(), ProfileError> {
+    let mut previous = 0;
+    for bucket in batches {
+        let batch = bucket.batch;
+        if batch <= previous {
+            return Err(ProfileError::Order { batch });
+        }
+        previous = batch;
+        let found = bucket.segment_ns.len();
+        if found != expected {
+            return Err(ProfileError::SegmentCount { batch, found, expected });
+        }
+        if bucket.total() == Span::ZERO {
+            return Err(ProfileError::NoTime { batch });
+        }
+    }
+    Ok(())
+}
+
+impl SpatialProfile {
+    /// Checks it against the batches and the number of segments of its profile.
+    fn check(&self, whole: &[BatchProfile], segments: usize) -> Result<(), ProfileError> {
+        let mut previous = 0;
+        for ShareProfile { units, batches } in &self.shares {
+            let units = *units;
+            if units <= previous || units >= self.units {
+                return Err(ProfileError::Units { units });
+            }
+            previous = units;
+            check_batches(batches, segments)?;
+            if !batches.iter().map(|b| b.batch).eq(whole.iter().map(|b| b.batch)) {
+                return Err(ProfileError::Hole { units });
+            }
+        }
+        Ok(())
     }
 }
 

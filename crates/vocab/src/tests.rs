@@ -1,8 +1,8 @@
 //! Amounts, time, profiles and the generator.
 
 use crate::{
-    BatchProfile, Bytes, Class, GroupProfile, Profile, ProfileError, Rng, SegmentProfile, Share, Span,
-    SwitchProfile, Time,
+    BatchProfile, Bytes, Class, GroupProfile, Profile, ProfileError, Rng, SegmentProfile, Share,
+    ShareProfile, Span, SpatialProfile, SwitchProfile, Time,
 };
 
 fn profile(batches: &[(u32, &[u64])]) -> Profile {
@@ -24,6 +24,7 @@ fn profile(batches: &[(u32, &[u64])]) -> Profile {
             })
             .collect(),
         switch: None,
+        spatial: None,
     }
 }
 
@@ -61,6 +62,22 @@ fn faulty_profiles_are_named() {
     assert_eq!(switch(0.0, &[]), Err(ProfileError::Bandwidth));
     assert_eq!(switch(5e10, &[1, 1]), Err(ProfileError::Groups { first_segment: 1 }));
     assert_eq!(switch(5e10, &[0, 2]), Err(ProfileError::Groups { first_segment: 2 }));
+}
+
+#[test]
+fn parts_of_a_device_are_ascending_and_without_holes() {
+    let check = |parts: &[(u32, &[(u32, &[u64])])]| {
+        let part = |(units, batches): &(u32, &[(u32, &[u64])])| ShareProfile {
+            units: *units,
+            batches: profile(batches).batches,
+        };
+        let spatial = SpatialProfile { units: 16, shares: parts.iter().map(part).collect() };
+        Profile { spatial: Some(spatial), ..profile(&[(1, &[1, 1]), (4, &[2, 2])]) }.check()
+    };
+    assert_eq!(check(&[(4, &[(1, &[3, 3]), (4, &[9, 9])]), (8, &[(1, &[2, 2]), (4, &[4, 4])])]), Ok(()));
+    assert_eq!(check(&[(4, &[(1, &[3, 3])])]), Err(ProfileError::Hole { units: 4 }));
+    assert_eq!(check(&[(16, &[(1, &[3, 3]), (4, &[9, 9])])]), Err(ProfileError::Units { units: 16 }));
+    assert_eq!(check(&[(0, &[])]), Err(ProfileError::Units { units: 0 }));
 }
 
 #[test]
