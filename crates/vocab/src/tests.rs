@@ -66,18 +66,18 @@ fn faulty_profiles_are_named() {
 
 #[test]
 fn parts_of_a_device_are_ascending_and_without_holes() {
-    let check = |parts: &[(u32, &[(u32, &[u64])])]| {
-        let part = |(units, batches): &(u32, &[(u32, &[u64])])| ShareProfile {
-            units: *units,
-            batches: profile(batches).batches,
-        };
-        let spatial = SpatialProfile { units: 16, shares: parts.iter().map(part).collect() };
+    let part = |units, last| {
+        let buckets: [(u32, &[u64]); 2] = [(1, &[3, 3]), (last, &[9, 9])];
+        ShareProfile { units, batches: profile(&buckets).batches }
+    };
+    let check = |shares: Vec<ShareProfile>| {
+        let spatial = SpatialProfile { units: 16, shares };
         Profile { spatial: Some(spatial), ..profile(&[(1, &[1, 1]), (4, &[2, 2])]) }.check()
     };
-    assert_eq!(check(&[(4, &[(1, &[3, 3]), (4, &[9, 9])]), (8, &[(1, &[2, 2]), (4, &[4, 4])])]), Ok(()));
-    assert_eq!(check(&[(4, &[(1, &[3, 3])])]), Err(ProfileError::Hole { units: 4 }));
-    assert_eq!(check(&[(16, &[(1, &[3, 3]), (4, &[9, 9])])]), Err(ProfileError::Units { units: 16 }));
-    assert_eq!(check(&[(0, &[])]), Err(ProfileError::Units { units: 0 }));
+    assert_eq!(check(vec![part(4, 4), part(8, 4)]), Ok(()));
+    assert_eq!(check(vec![part(4, 5)]), Err(ProfileError::Hole { units: 4 }));
+    assert_eq!(check(vec![part(16, 4)]), Err(ProfileError::Units { units: 16 }));
+    assert_eq!(check(vec![part(8, 4), part(8, 4)]), Err(ProfileError::Units { units: 8 }));
 }
 
 #[test]
