@@ -151,6 +151,8 @@ pub enum Infeasible {
     },
     /// Each unit fits, and all together would, but no contiguous split does.
     Split,
+    /// Each unit fits, and all together would, but no way to put them on devices does.
+    Fit,
 }
 
 /// Why there is no placement.
@@ -411,6 +413,10 @@ fn reason(reason: &Infeasible) -> String {
         }
         Infeasible::Split => {
             "no contiguous split fits the accelerators' memory; use more or larger ones, or a cpu".to_owned()
+        }
+        Infeasible::Fit => {
+            "no way to share the operators out fits the accelerators' memory; use more or larger ones, or a cpu"
+                .to_owned()
         }
     }
 }

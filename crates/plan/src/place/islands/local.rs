@@ -107,6 +107,17 @@ impl<'a> Assignment<'a> {
         self.count();
     }
 
+    /// As given: the device of each unit.
+    pub(super) fn set(&mut self, device_of: &[usize]) {
+        self.device_of.copy_from_slice(device_of);
+        self.count();
+    }
+
+    /// The value and the device of each unit, when everything fits.
+    pub(super) fn best(&self) -> Option<(f64, Vec<usize>)> {
+        self.fits().then(|| (self.value(), self.device_of.clone()))
+    }
+
     /// The largest units first, each where most memory is free.
     pub(super) fn pack(&mut self) {
         let mut order: Vec<usize> = (0..self.problem.units.len()).collect();
@@ -219,19 +230,20 @@ impl<'a> Assignment<'a> {
         (self.load(device) / scale + over).powi(POWER)
     }
 
-    /// Searches for lower values, down to `floor`; the devices of the best state that fits, if one was met.
+    /// Searches for lower values, down to `floor`; the value and the devices of the best state that fits, if
+    /// one was met.
     pub(super) fn improve(
         &mut self,
         floor: f64,
         (seed, moves_max): (u64, u64),
         limits: Limits<'_>,
-    ) -> Option<Vec<usize>> {
-        let mut best = self.fits().then(|| (self.value(), self.device_of.clone()));
+    ) -> Option<(f64, Vec<usize>)> {
+        let mut best = self.best();
         let count = self.problem.units.len() as u64;
         let mut rng = Rng::new(seed);
         let per_round = moves_max / ROUNDS;
         if self.groups.len() < 2 || per_round == 0 {
-            return best.map(|best| best.1);
+            return best;
         }
         for _ in 0..ROUNDS {
             if let Some((_, device_of)) = &best {
@@ -244,7 +256,7 @@ impl<'a> Assignment<'a> {
                 if step.is_multiple_of(MOVES_PER_CHECK) {
                     let met = best.as_ref().is_some_and(|best| best.0 <= floor * (1.0 + 1e-9));
                     if met || (limits.stop)() {
-                        return best.map(|best| best.1);
+                        return best;
                     }
                     warmth = WARM * (COLD / WARM).powf(step as f64 / per_round as f64);
                 }
@@ -258,7 +270,7 @@ impl<'a> Assignment<'a> {
                 }
             }
         }
-        best.map(|best| best.1)
+        best
     }
 
     /// Units to move together from one device to another, and perhaps a unit back.
