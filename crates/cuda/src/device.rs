@@ -177,7 +177,8 @@ impl CudaDevice {
             isolates_faults: false,
         };
         let kind = shared.gpu.name().map_err(failed)?;
-        let whole = PartitionInfo { id: PartitionId(0), name: format!("cuda:{ordinal} {units} SMs"), units };
+        let name = format!("cuda:{ordinal} {units} SMs");
+        let whole = PartitionInfo { id: PartitionId(0), name, first: 0, units };
         let info = DeviceInfo { kind, memory: wanted, capabilities };
         Ok(Self { shared: Arc::new(shared), info, partitions: vec![whole] })
     }

@@ -14,6 +14,16 @@ pub trait Device: Send + Sync {
     /// Its partitions, fixed when it was opened.
     fn partitions(&self) -> &[PartitionInfo];
 
+    /// Compute units that all partitions together cover.
+    fn units(&self) -> u32 {
+        self.partitions().iter().map(|part| part.first + part.units).max().unwrap_or(0)
+    }
+
+    /// Runs that one unit may bear at once, where partitions have units in common.
+    fn overlap(&self) -> u32 {
+        1
+    }
+
     /// A zeroed buffer for one tensor.
     ///
     /// # Errors
@@ -79,6 +89,8 @@ pub struct PartitionInfo {
     pub id: PartitionId,
     /// Its name for people.
     pub name: String,
+    /// The first of its compute units among those of its device.
+    pub first: u32,
     /// Compute units it holds (cores, SMs).
     pub units: u32,
 }

@@ -88,6 +88,12 @@ impl Run {
         self.next == self.program.segments().len()
     }
 
+    /// The segment that is launched next; their number when all are.
+    #[must_use]
+    pub const fn next_segment(&self) -> usize {
+        self.next
+    }
+
     /// Launches the next segment, behind those under way if there are any.
     ///
     /// # Errors

@@ -19,15 +19,30 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    pub(crate) fn new(load: &Load, model: ModelId, rng: Rng, end: Time) -> Self {
-        let begin = Time::ZERO + Span::from_ms(load.start_ms);
+    /// `period` is that of the model, if it is a periodic task; `copy` tells streams of one load apart.
+    pub(crate) fn new(
+        load: &Load,
+        (model, period): (ModelId, Option<Span>),
+        (rng, copy): (Rng, u32),
+        end: Time,
+    ) -> Self {
+        let arrivals = match (&load.arrivals, period) {
+            (Arrivals::Periodic, Some(period)) => Arrivals::Constant { rate: 1.0 / period.as_secs_f64() },
+            (other, _) => other.clone(),
+        };
+        // Streams of one rate are spread evenly over its period.
+        let phase = match arrivals {
+            Arrivals::Constant { rate } => f64::from(copy) / f64::from(load.copies) / rate,
+            _ => 0.0,
+        };
+        let begin = Time::ZERO + Span::from_ms(load.start_ms) + Span::from_secs_f64(phase);
         let own_end = load.end_ms.map_or(end, |ms| Time::ZERO + Span::from_ms(ms));
         Self {
             model,
             class: Class::new(load.class).expect("a checked load has a class"),
             rows: load.rows,
             timeout: load.timeout_us.map(Span::from_us),
-            arrivals: load.arrivals.clone(),
+            arrivals,
             rng,
             begin,
             end: end.min(own_end),
@@ -47,7 +62,7 @@ impl Stream {
     /// The next arrival of an open stream.
     pub(crate) fn next(&mut self) -> Option<Time> {
         let at = match &self.arrivals {
-            Arrivals::Closed { .. } => return None,
+            Arrivals::Closed { .. } | Arrivals::Periodic => return None,
             Arrivals::Poisson { rate } => {
                 self.exact += self.rng.exponential() / rate * 1e9;
                 nanoseconds(self.exact)

@@ -1,12 +1,13 @@
 //! The driver on virtual time: pop every event of an instant, take a turn, perform its decisions.
 
 use crate::arrivals::Stream;
-use crate::device::TrueRun;
+use crate::crowd::Crowd;
+use crate::device::{Next, TrueRun};
 use crate::link::Links;
 use crate::spread::Spread;
 use crate::{Ended, Scenario, Tally};
 use sched::node::policy::Choice;
-use sched::node::{Act, BucketCost, Decision, Event, NodeWorld, Refusal, Window};
+use sched::node::{Act, Costs, Decision, Event, NodeWorld, Refusal, Window};
 use sched::{Policy, Turn, turn};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -20,7 +21,8 @@ pub struct Simulation {
     world: NodeWorld,
     policy: Box<dyn Policy<NodeWorld>>,
     streams: Vec<Stream>,
-    truths: Vec<Vec<BucketCost>>,
+    truths: Vec<Costs>,
+    crowd: Crowd,
     runs: IdMap<RunId, TrueRun>,
     heap: BinaryHeap<Reverse<(Time, u64, Pending)>>,
     sequence: u64,
@@ -44,7 +46,7 @@ enum Pending {
     Resume { run: RunId },
     Park { run: RunId, epoch: u32, segment: usize },
     Finish { run: RunId, epoch: u32 },
-    Abandon { run: RunId },
+    Abandon { run: RunId, epoch: u32 },
     Groups { device: DeviceId, model: ModelId, groups: u32 },
     Evicted { device: DeviceId, model: ModelId },
 }
@@ -92,16 +94,21 @@ impl Simulation {
     pub fn new(scenario: &Scenario, choice: &Choice) -> Self {
         let rng = Rng::new(scenario.seed);
         let specs = scenario.specs();
-        let stream = |(place, load): (u64, &crate::Load)| {
+        let stream = |(place, load): (u64, &crate::Load)| -> Vec<Stream> {
             let model = specs.iter().find(|spec| spec.name == load.model);
-            let id = model.expect("a checked load names a model").id;
-            Stream::new(load, id, rng.fork(place + 1), scenario.end())
+            let model = model.expect("a checked load names a model");
+            let one = |copy: u32| {
+                let own = rng.fork(place + 1 + (u64::from(copy) << 32));
+                Stream::new(load, (model.id, model.promise.period), (own, copy), scenario.end())
+            };
+            (0..load.copies).map(one).collect()
         };
         Self {
             world: NodeWorld::new(),
             policy: choice.build(),
-            streams: (0u64..).zip(&scenario.loads).map(stream).collect(),
-            truths: specs.iter().map(|spec| spec.costs.clone()).collect(),
+            streams: (0u64..).zip(&scenario.loads).flat_map(stream).collect(),
+            truths: specs.iter().map(|spec| Costs::with_parts(&spec.costs, &spec.parts)).collect(),
+            crowd: Crowd::new(scenario.slowdowns()),
             runs: IdMap::default(),
             heap: BinaryHeap::new(),
             sequence: 0,
@@ -111,7 +118,7 @@ impl Simulation {
             links: Links::of(scenario),
             spread: Spread::of(scenario, rng.fork(0)),
             tally: Tally::default(),
-            partitions: usize::from(scenario.partitions),
+            partitions: usize::from(scenario.partition_count()),
             deadline: scenario.end() + GRACE,
             initial: Vec::new(),
             check: false,
@@ -127,9 +134,9 @@ impl Simulation {
     }
 
     fn with_models(mut self, scenario: &Scenario, specs: Vec<sched::node::ModelSpec>) -> Self {
-        let partition = |id| Event::PartitionAdded { partition: PartitionId(id), name: format!("p{id}") };
-        let mut events: Vec<Event> = (0..scenario.partitions).map(partition).collect();
+        let mut events = scenario.partition_events();
         events.extend(specs.into_iter().map(|spec| Event::ModelAdded { spec }));
+        events.extend(scenario.rule_events());
         events.extend(self.links.first_events(scenario));
         for place in 0..self.streams.len() {
             for at in self.streams[place].first() {
@@ -200,21 +207,22 @@ impl Simulation {
             }
             Pending::Park { run, epoch, segment } => {
                 let truth = self.runs.get_mut(&run).filter(|truth| truth.epoch == epoch)?;
-                let segments = truth.taken(segment);
-                truth.next = segment;
-                truth.on_device = false;
-                truth.epoch += 1;
+                let segments = truth.park();
                 let next_segment = u32::try_from(segment).expect("a model has fewer than 2^32 segments");
+                self.leave(now, run);
                 Some(Event::RunParked { run, next_segment, segments })
             }
             Pending::Finish { run, epoch } => {
-                let truth = self.runs.get(&run).filter(|truth| truth.epoch == epoch)?;
-                let segments = truth.taken_to_end();
+                let truth = self.runs.get_mut(&run).filter(|truth| truth.epoch == epoch)?;
+                let segments = truth.taken();
                 self.runs.remove(&run);
+                self.leave(now, run);
                 Some(Event::RunFinished { run, segments })
             }
-            Pending::Abandon { run } => {
-                self.runs.remove(&run)?;
+            Pending::Abandon { run, epoch } => {
+                self.runs.get(&run).filter(|truth| truth.epoch == epoch)?;
+                self.runs.remove(&run);
+                self.leave(now, run);
                 Some(Event::RunAbandoned { run })
             }
             Pending::Groups { device, model, groups } => Some(Event::GroupsArrived { model, device, groups }),
@@ -237,14 +245,45 @@ impl Simulation {
         Event::RequestArrived { request: Request { id, model, class, rows, arrival: now, deadline } }
     }
 
-    /// Puts a run on the device and schedules its finish.
+    /// Puts a run on the device and schedules what it does next.
     fn begin(&mut self, now: Time, run: RunId) -> Option<()> {
         let truth = self.runs.get_mut(&run)?;
-        truth.began = now;
-        truth.on_device = true;
-        let (finish, epoch) = (truth.finish() + self.launch, truth.epoch);
-        self.schedule(finish, Pending::Finish { run, epoch });
+        let booked = self.world.run(run).map(|run| run.partition);
+        if let Some(partition) = booked.filter(|partition| *partition != truth.partition) {
+            truth.partition = partition;
+            let share = self.world.space().share(partition);
+            truth.set_segments(&self.truths[truth.model.index()].profiled(truth.rows, share));
+        }
+        truth.begin(now);
+        self.crowd.join(run);
+        self.settle(now);
+        self.plan(run);
         Some(())
+    }
+
+    fn leave(&mut self, now: Time, run: RunId) {
+        self.crowd.leave(run);
+        self.settle(now);
+    }
+
+    /// Reckons speeds anew after someone came or went.
+    fn settle(&mut self, now: Time) {
+        for run in self.crowd.settle(now, self.world.space(), &self.truths, &mut self.runs) {
+            self.plan(run);
+        }
+    }
+
+    /// Schedules what a run on the device does next; what was scheduled before no longer holds.
+    fn plan(&mut self, run: RunId) {
+        let Some(truth) = self.runs.get_mut(&run) else { return };
+        truth.epoch += 1;
+        let epoch = truth.epoch;
+        let (at, pending) = match truth.plan() {
+            Next::Finish(at) => (at, Pending::Finish { run, epoch }),
+            Next::Park(at, segment) => (at, Pending::Park { run, epoch, segment }),
+            Next::Abandon(at) => (at, Pending::Abandon { run, epoch }),
+        };
+        self.schedule(at + self.launch, pending);
     }
 
     /// Closed-loop clients ask again.
@@ -275,7 +314,13 @@ impl Simulation {
                     let at = self.links.evict(now + self.launch, device);
                     self.schedule(at, Pending::Evicted { device, model });
                 }
-                Act::Reject { .. } | Act::Expire { .. } => {}
+                Act::Until { run, segment } => {
+                    if let Some(truth) = self.runs.get_mut(&run) {
+                        truth.until = usize::try_from(segment).ok();
+                    }
+                }
+                // A run that goes on asks the world where.
+                Act::Move { .. } | Act::Reject { .. } | Act::Expire { .. } => {}
             }
         }
         Ok(turn.wake)
@@ -292,15 +337,15 @@ impl Simulation {
 
     fn start(&mut self, now: Time, run: RunId, model: ModelId, partition: PartitionId, window: Window) {
         let rows = self.world.run(run).map_or(1, |run| run.rows);
-        let buckets = &self.truths[model.index()];
-        let place = buckets.partition_point(|bucket| bucket.rows < rows).min(buckets.len() - 1);
+        let costs = &self.truths[model.index()];
         let memory = self.world.memory();
         let device = memory.device_of(partition).filter(|device| !memory.is_resident(*device, model));
-        let segments = buckets[place].segments.len();
+        let segments = costs.profiled(rows, self.world.space().share(partition));
         let arrivals = device.map_or_else(Vec::new, |device| {
-            self.links.arrivals(device, model, memory.groups(model), segments)
+            self.links.arrivals(device, model, memory.groups(model), segments.len())
         });
-        let truth = TrueRun::new(&buckets[place], self.spread.factor(model, place), arrivals);
+        let factor = self.spread.factor(model, costs.bucket_place(rows));
+        let truth = TrueRun::new((model, partition, rows), &segments, factor, arrivals);
         self.runs.insert(run, truth);
         let begin = window.earliest.max(now) + self.launch;
         // The window is about the decision reaching the device; the launch itself is part of the cost.
@@ -309,23 +354,19 @@ impl Simulation {
     }
 
     fn stop_at_edge(&mut self, now: Time, run: RunId, for_good: bool) {
-        let launch = self.launch;
-        let Some(truth) = self.runs.get_mut(&run) else { return };
-        let (at, segment) = truth.edge(now);
-        if truth.is_end(segment) {
-            return;
+        if self.runs.get_mut(&run).is_some_and(|truth| truth.stop_at_edge(now, for_good)) {
+            self.plan(run);
         }
-        truth.epoch += 1;
-        let epoch = truth.epoch;
-        let pending = if for_good { Pending::Abandon { run } } else { Pending::Park { run, epoch, segment } };
-        self.schedule(at + launch, pending);
     }
 
     fn abandon(&mut self, now: Time, run: RunId) {
-        if self.runs.get(&run).is_some_and(|truth| truth.on_device) {
+        let Some(truth) = self.runs.get_mut(&run) else { return };
+        if truth.on_device {
             self.stop_at_edge(now, run, true);
         } else {
-            self.schedule(now, Pending::Abandon { run });
+            truth.epoch += 1;
+            let epoch = truth.epoch;
+            self.schedule(now, Pending::Abandon { run, epoch });
         }
     }
 }

@@ -6,6 +6,7 @@
 
 mod arrivals;
 pub mod cluster;
+mod crowd;
 mod device;
 mod driver;
 mod link;
@@ -15,8 +16,8 @@ mod tally;
 
 pub use driver::{Outcome, Simulation, SimulationError};
 pub use scenario::{
-    Arrivals, BatchEntry, DeviceEntry, Grouping, GroupingName, LinkEntry, Load, ModelEntry, PolicyEntry,
-    Scenario, ScenarioError,
+    Arrivals, BatchEntry, DeviceEntry, Grouping, GroupingName, LinkEntry, Load, ModelEntry, ModelPart,
+    PartEntry, PolicyEntry, RuleEntry, Scenario, ScenarioError, SlowdownEntry, SpaceEntry,
 };
 pub use tally::{End, Ended, Group, Summary, Tally};
 

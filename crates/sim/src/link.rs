@@ -35,7 +35,7 @@ impl Links {
         let Some(entry) = &scenario.device else { return Vec::new() };
         let link = entry.link.expect("a checked scenario has a link");
         let device = |id: u16| {
-            let own = (0..scenario.partitions).filter(|place| place % entry.count == id);
+            let own = (0..scenario.partition_count()).filter(|place| place % entry.count == id);
             Event::DeviceAdded {
                 device: DeviceId(id),
                 name: format!("d{id}"),

@@ -1,10 +1,14 @@
 //! Scenario files: what to simulate, in TOML. Every fault of a file is reported at once.
 
 use sched::node::policy::Choice;
-use sched::node::{BucketCost, ModelSpec, WeightGroup};
+use sched::node::{BucketCost, ModelSpec, PartCosts, Promise, WeightGroup};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-use vocab::{Bytes, Class, ModelId, Profile, Span, Time};
+use vocab::{BatchProfile, Bytes, Class, ModelId, Profile, Span, Time};
+
+mod space;
+
+pub use space::{ModelPart, PartEntry, RuleEntry, SlowdownEntry, SpaceEntry};
 
 /// What to simulate.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -33,6 +37,15 @@ pub struct Scenario {
     /// Memory of the devices and the link to them; without it every model is always at hand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceEntry>,
+    /// A device shared in parts, which are the partitions then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub space: Option<SpaceEntry>,
+    /// Constraints between tenants.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<RuleEntry>,
+    /// What neighbours on disjoint parts do to each other.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slowdowns: Vec<SlowdownEntry>,
     /// The models.
     pub models: Vec<ModelEntry>,
     /// The loads.
@@ -110,7 +123,7 @@ pub enum PolicyEntry {
 }
 
 /// A model of a scenario.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelEntry {
     /// Its name.
@@ -136,6 +149,15 @@ pub struct ModelEntry {
     /// Transfer groups; the profile's unless given, else one a segment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<Grouping>,
+    /// Its costs on parts of the device; the profile's unless given.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<ModelPart>,
+    /// Answers are due so long after arrival where a load names no timeout.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_us: Option<u64>,
+    /// It is a periodic task: a load without a rate of its own asks once a period.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub period_us: Option<u64>,
 }
 
 /// Costs of one batch bucket.
@@ -168,6 +190,9 @@ pub struct Load {
     pub timeout_us: Option<u64>,
     /// When they arrive.
     pub arrivals: Arrivals,
+    /// So many such streams; those of constant rate are spread over a period.
+    #[serde(default = "one_row", skip_serializing_if = "is_one")]
+    pub copies: u32,
     /// First arrival not before.
     #[serde(default)]
     pub start_ms: u64,
@@ -193,6 +218,8 @@ pub enum Arrivals {
         /// Requests a second.
         rate: f64,
     },
+    /// Once a period of the model, which is a periodic task.
+    Periodic,
     /// Evenly, `rate` a second.
     Constant {
         /// Requests a second.
@@ -316,11 +343,13 @@ impl Scenario {
             faults.push("factor_block is 0; a block has at least one run".into());
         }
         faults.extend(self.device.iter().flat_map(DeviceEntry::faults));
+        faults.extend(self.space_faults());
         for (place, model) in self.models.iter().enumerate() {
             if self.models[..place].iter().any(|other| other.name == model.name) {
                 faults.push(format!("two models are called {:?}", model.name));
             }
             faults.extend(model.faults());
+            faults.extend(model.part_faults(self.space.as_ref().map(|space| space.units)));
         }
         for (place, load) in self.loads.iter().enumerate() {
             let known = self.models.iter().find(|model| model.name == load.model);
@@ -343,7 +372,12 @@ impl Scenario {
     /// The models as the world is told of them, numbered in the file's order.
     #[must_use]
     pub fn specs(&self) -> Vec<ModelSpec> {
-        (0..).zip(&self.models).map(|(id, model)| model.spec(ModelId(id))).collect()
+        let units = self.space.as_ref().map_or(0, |space| space.units);
+        let spec = |(id, model): (u32, &ModelEntry)| ModelSpec {
+            parts: if units == 0 { PartCosts::default() } else { model.part_costs(units) },
+            ..model.spec(ModelId(id))
+        };
+        (0..).zip(&self.models).map(spec).collect()
     }
 
     pub(crate) fn end(&self) -> Time {
@@ -376,15 +410,15 @@ impl DeviceEntry {
     }
 }
 
-fn entries(profile: &Profile) -> Vec<BatchEntry> {
+fn entries(batches: &[BatchProfile]) -> Vec<BatchEntry> {
     // Rounded up, so that no segment becomes free.
     let us = |span: &Span| span.ns().div_ceil(1_000);
-    let entry = |b: &vocab::BatchProfile| BatchEntry {
+    let entry = |b: &BatchProfile| BatchEntry {
         rows: b.batch,
         segments_us: b.segment_ns.iter().map(us).collect(),
         factors: Vec::new(),
     };
-    profile.batches.iter().map(entry).collect()
+    batches.iter().map(entry).collect()
 }
 
 impl ModelEntry {
@@ -429,7 +463,8 @@ impl ModelEntry {
 
     /// Costs, weights and groups of a profile; what the file says of weights and groups goes before.
     fn take_profile(&mut self, profile: &Profile) {
-        self.batches = entries(profile);
+        self.batches = entries(&profile.batches);
+        self.take_parts(profile);
         if !self.weight_bytes.is_empty() {
             return;
         }
@@ -485,6 +520,11 @@ impl ModelEntry {
             queue_delay: Span::from_us(self.queue_delay_us),
             queue_max: self.queue_max,
             costs: self.batches.iter().map(cost).collect(),
+            parts: PartCosts::default(),
+            promise: Promise {
+                deadline: self.deadline_us.map(Span::from_us),
+                period: self.period_us.map(Span::from_us),
+            },
         }
     }
 }
@@ -501,6 +541,9 @@ impl Load {
         if self.rows == 0 {
             faults.push("rows is 0; at least 1 is needed".into());
         }
+        if !(1..=100_000).contains(&self.copies) {
+            faults.push(format!("copies is {}; between 1 and 100,000 make sense", self.copies));
+        }
         let rate_fits = |rate: f64| rate.is_finite() && rate > 0.0 && rate <= 1e9;
         match &self.arrivals {
             Arrivals::Poisson { rate } | Arrivals::Constant { rate } if !rate_fits(*rate) => {
@@ -508,6 +551,11 @@ impl Load {
             }
             Arrivals::Closed { clients, .. } if !(1..=1_000_000).contains(clients) => {
                 faults.push(format!("clients is {clients}; between 1 and 1,000,000 make sense"));
+            }
+            Arrivals::Periodic
+                if model.is_some_and(|model| model.period_us.is_none_or(|period| period == 0)) =>
+            {
+                faults.push(format!("model {:?} is no periodic task; give it a period_us", self.model));
             }
             Arrivals::Trace { at_ns } if at_ns.windows(2).any(|pair| pair[0] > pair[1]) => {
                 faults.push("the trace's times do not ascend".into());

@@ -1,7 +1,8 @@
 //! Scenarios as text, and thousands of seeded simulations under the world's invariants.
 
 use crate::{
-    Arrivals, DeviceEntry, End, Grouping, GroupingName, LinkEntry, Load, ModelEntry, Scenario, Simulation,
+    Arrivals, BatchEntry, DeviceEntry, End, Grouping, GroupingName, LinkEntry, Load, ModelEntry, ModelPart,
+    PartEntry, RuleEntry, Scenario, Simulation, SlowdownEntry, SpaceEntry,
 };
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
@@ -15,7 +16,8 @@ use vocab::{Rng, Span};
 mod memory;
 
 /// Reads a scenario from lines: `model NAME ROWS:MS,MS… [delay=MS] [queue=N] [weights:MB,MB…]`, `partitions N`,
-/// `at MS NAME [class=N] [rows=N] [timeout=MS]`, and `device MB [count=N]` with a link of 10 MB/ms.
+/// `at MS NAME [class=N] [rows=N] [timeout=MS]`, `device MB [count=N]` with a link of 10 MB/ms, and for parts
+/// `space UNITS [FIRST+UNITS…] [grid=N] [overlap=N]`, `apart A B`, `floor A UNITS`, `beside A B TIMES`.
 fn scenario(text: &str) -> Scenario {
     let mut scenario = Scenario {
         policy: None,
@@ -26,6 +28,9 @@ fn scenario(text: &str) -> Scenario {
         noise: 0.0,
         factor_block: 1,
         device: None,
+        space: None,
+        rules: Vec::new(),
+        slowdowns: Vec::new(),
         models: Vec::new(),
         loads: Vec::new(),
     };
@@ -38,26 +43,30 @@ fn scenario(text: &str) -> Scenario {
         match words[0] {
             "partitions" => scenario.partitions = words[1].parse().unwrap(),
             "model" => {
-                let batches = words[2..].iter().filter_map(|word| {
+                let batch = |word: &str| {
                     let (rows, ms) = word.split_once(':')?;
-                    if rows == "weights" {
-                        return None;
-                    }
                     let segments_us = ms.split(',').map(|ms| ms.parse::<u64>().unwrap() * 1_000).collect();
-                    let rows = rows.parse().unwrap();
-                    Some(crate::scenario::BatchEntry { rows, segments_us, factors: Vec::new() })
+                    let rows = rows.parse().ok()?;
+                    Some(BatchEntry { rows, segments_us, factors: Vec::new() })
+                };
+                let batches = words[2..].iter().filter_map(|word| batch(word));
+                // `on4:1:30` is 30 ms at one row on 4 units.
+                let parts = words[2..].iter().filter_map(|word| {
+                    let (units, rest) = word.strip_prefix("on")?.split_once(':')?;
+                    Some(ModelPart { units: units.parse().unwrap(), batches: vec![batch(rest)?] })
                 });
                 let weights = words.iter().find_map(|word| word.strip_prefix("weights:"));
                 let megabytes = |size: &str| size.parse::<u64>().unwrap() * 1_000_000;
                 scenario.models.push(ModelEntry {
                     name: words[1].into(),
-                    profile: None,
                     batches: batches.collect(),
-                    batch_max: None,
                     queue_delay_us: option("delay").unwrap_or(0) * 1_000,
                     queue_max: small(option("queue").unwrap_or(0)),
                     weight_bytes: weights.map_or_else(Vec::new, |w| w.split(',').map(megabytes).collect()),
-                    groups: None,
+                    parts: parts.collect(),
+                    deadline_us: option("slo").map(|ms| ms * 1_000),
+                    period_us: option("period").map(|ms| ms * 1_000),
+                    ..ModelEntry::default()
                 });
             }
             "device" => {
@@ -68,6 +77,30 @@ fn scenario(text: &str) -> Scenario {
                     count: u16::try_from(option("count").unwrap_or(1)).unwrap(),
                 });
             }
+            "space" => {
+                let overlap = small(option("overlap").unwrap_or(1));
+                let parts = words[2..].iter().filter_map(|word| word.split_once('+'));
+                let part = |(first, units): (&str, &str)| PartEntry {
+                    first: first.parse().ok(),
+                    units: units.parse().unwrap(),
+                    count: 1,
+                };
+                scenario.space = Some(SpaceEntry {
+                    units: words[1].parse().unwrap(),
+                    overlap,
+                    grid: option("grid").map(small),
+                    parts: parts.map(part).collect(),
+                });
+            }
+            "apart" => scenario.rules.push(RuleEntry::Apart([words[1].into(), words[2].into()])),
+            "floor" => scenario
+                .rules
+                .push(RuleEntry::Floor { model: words[1].into(), units: words[2].parse().unwrap() }),
+            "beside" => scenario.slowdowns.push(SlowdownEntry {
+                model: words[1].into(),
+                beside: words[2].into(),
+                times: words[3].parse().unwrap(),
+            }),
             "at" => scenario.loads.push(Load {
                 model: words[2].into(),
                 class: small(option("class").unwrap_or(1)),
@@ -76,6 +109,7 @@ fn scenario(text: &str) -> Scenario {
                 arrivals: Arrivals::Trace { at_ns: vec![0] },
                 start_ms: words[1].parse().unwrap(),
                 end_ms: None,
+                copies: 1,
             }),
             other => panic!("unknown line {other:?}"),
         }
@@ -113,6 +147,8 @@ fn check(policy: &str, text: &str, expected: Expect) {
                 Act::Park { run } => format!("park {run}"),
                 Act::Resume { run } => format!("resume {run}"),
                 Act::Abandon { run } => format!("abandon {run}"),
+                Act::Until { run, segment } => format!("{run} until segment {segment}"),
+                Act::Move { run, partition } => format!("move {run} to {partition}"),
                 Act::Reject { request } => format!("reject {request}"),
                 Act::Expire { request } => format!("expire {request}"),
                 Act::Load { model, device } => format!("load {model} to {device}"),

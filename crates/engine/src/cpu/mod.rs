@@ -21,6 +21,7 @@ pub struct CpuDevice {
     info: DeviceInfo,
     partitions: Vec<PartitionInfo>,
     cores: Vec<Vec<usize>>,
+    overlap: u32,
 }
 
 /// Why core sets cannot be partitions.
@@ -40,10 +41,18 @@ pub enum CpuError {
         available: Vec<usize>,
     },
     /// A core in two partitions.
-    #[error("core {core} is in two partitions; a core belongs to one")]
+    #[error("core {core} is in two partitions; allow overlapping partitions, or give a core to one only")]
     Shared {
         /// The core.
         core: usize,
+    },
+    /// Cores of a partition that overlaps others, with a gap.
+    #[error(
+        "partition {partition} leaves out cores between its first and last; overlapping partitions are ranges of cores"
+    )]
+    Gap {
+        /// The partition's place in the list.
+        partition: usize,
     },
     /// The operating system did not say which cores there are.
     #[error("the cores of this machine cannot be listed: {0}")]
@@ -66,6 +75,18 @@ impl CpuDevice {
     /// # Errors
     /// When a set is empty, overlaps another, or names a core this process may not use.
     pub fn with_cores(cores: Vec<Vec<usize>>) -> Result<Self, CpuError> {
+        Self::with_sets(cores, None)
+    }
+
+    /// A CPU whose partitions are these ranges of cores, which may overlap: up to `overlap` runs share a core at once.
+    ///
+    /// # Errors
+    /// When a range is empty, has a gap, or names a core this process may not use.
+    pub fn with_overlapping_cores(cores: Vec<Vec<usize>>, overlap: u32) -> Result<Self, CpuError> {
+        Self::with_sets(cores, Some(overlap.max(1)))
+    }
+
+    fn with_sets(cores: Vec<Vec<usize>>, overlap: Option<u32>) -> Result<Self, CpuError> {
         let available = online_cores()?;
         let mut taken = BTreeSet::new();
         if cores.is_empty() {
@@ -79,17 +100,32 @@ impl CpuDevice {
                 if !available.contains(core) {
                     return Err(CpuError::NoCore { partition, core: *core, available });
                 }
-                if !taken.insert(*core) {
+                if !taken.insert(*core) && overlap.is_none() {
                     return Err(CpuError::Shared { core: *core });
                 }
             }
         }
-        let partition = |(id, set): (u16, &Vec<usize>)| PartitionInfo {
+        // Units of overlapping ranges are their cores in ascending order, those of disjoint sets follow each other.
+        let mut firsts = Vec::with_capacity(cores.len());
+        let mut next = 0;
+        for (partition, set) in cores.iter().enumerate() {
+            if overlap.is_some() {
+                next = taken.iter().position(|core| set.iter().min() == Some(core)).unwrap_or(0);
+                if set.iter().collect::<BTreeSet<_>>() != taken.iter().skip(next).take(set.len()).collect() {
+                    return Err(CpuError::Gap { partition });
+                }
+            }
+            firsts.push(next);
+            next += set.len();
+        }
+        let small = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let partition = |(id, (set, first)): (u16, (&Vec<usize>, &usize))| PartitionInfo {
             id: PartitionId(id),
             name: format!("cpu {}", set.iter().map(usize::to_string).collect::<Vec<_>>().join(",")),
-            units: u32::try_from(set.len()).unwrap_or(u32::MAX),
+            first: small(*first),
+            units: small(set.len()),
         };
-        let partitions = (0u16..).zip(&cores).map(partition).collect();
+        let partitions = (0u16..).zip(cores.iter().zip(&firsts)).map(partition).collect();
         let capabilities = Capabilities {
             isolates_compute: true,
             isolates_cache: false,
@@ -97,7 +133,7 @@ impl CpuDevice {
             isolates_faults: false,
         };
         let info = DeviceInfo { kind: "cpu".into(), memory: memory(), capabilities };
-        Ok(Self { info, partitions, cores })
+        Ok(Self { info, partitions, cores, overlap: overlap.unwrap_or(1) })
     }
 
     /// A CPU with one partition of every core this process may use.
@@ -124,6 +160,10 @@ impl Device for CpuDevice {
 
     fn partitions(&self) -> &[PartitionInfo] {
         &self.partitions
+    }
+
+    fn overlap(&self) -> u32 {
+        self.overlap
     }
 
     fn buffer(&self, spec: &TensorSpec) -> Result<Box<dyn Buffer>, EngineError> {

@@ -182,6 +182,7 @@ fn scenario(records: &[Record<Event, Decision>], specs: &[ModelSpec], calibratin
         arrivals: Arrivals::Trace { at_ns },
         start_ms: 0,
         end_ms: None,
+        copies: 1,
     };
     let ids: BTreeSet<RunId> = calibrating.iter().map(|run| run.id).collect();
     Scenario {
@@ -193,6 +194,9 @@ fn scenario(records: &[Record<Event, Decision>], specs: &[ModelSpec], calibratin
         noise: 0.0,
         factor_block: BLOCK,
         device: None,
+        space: None,
+        rules: Vec::new(),
+        slowdowns: Vec::new(),
         models: specs.iter().map(|spec| model(spec, calibrating)).collect(),
         loads: times.into_iter().map(load).collect(),
     }
@@ -229,13 +233,9 @@ fn model(spec: &ModelSpec, calibrating: &[&Measured]) -> ModelEntry {
     };
     ModelEntry {
         name: spec.name.clone(),
-        profile: None,
         batches: spec.costs.iter().map(batch).collect(),
         batch_max: Some(spec.batch_max),
-        queue_delay_us: 0,
-        queue_max: 0,
-        weight_bytes: Vec::new(),
-        groups: None,
+        ..ModelEntry::default()
     }
 }
 

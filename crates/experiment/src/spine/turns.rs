@@ -6,7 +6,7 @@ use crate::bars::Bars;
 use crate::host;
 use crate::statistics::{quantile, spread_ms};
 use sched::node::policy::Choice;
-use sched::node::{Act, BucketCost, Event, ModelSpec, NodeWorld};
+use sched::node::{Act, BucketCost, Event, ModelSpec, NodeWorld, PartCosts, Promise};
 use std::path::Path;
 use std::time::Instant;
 use vocab::{Class, ModelId, PartitionId, Request, RequestId, Rng, Span, Time};
@@ -82,5 +82,7 @@ fn spec(id: u32) -> ModelSpec {
         queue_delay: Span::ZERO,
         queue_max: 0,
         costs: [1, 2, 4, 8].map(bucket).to_vec(),
+        parts: PartCosts::default(),
+        promise: Promise::default(),
     }
 }

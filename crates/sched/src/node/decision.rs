@@ -39,6 +39,20 @@ pub enum Act {
         /// The run.
         run: RunId,
     },
+    /// A run decided or resumed in the same turn parks by itself before this segment: the end of a stage.
+    Until {
+        /// The run.
+        run: RunId,
+        /// The first segment that it does not begin.
+        segment: u32,
+    },
+    /// A parked run will go on on another partition of its device.
+    Move {
+        /// The run.
+        run: RunId,
+        /// Where.
+        partition: PartitionId,
+    },
     /// Stop a run at its next segment edge and forget it.
     Abandon {
         /// The run.
@@ -165,6 +179,38 @@ pub enum Why {
         /// Bytes that were free.
         free: Bytes,
     },
+    /// It had a place in its device's timetable.
+    Reserved {
+        /// Units of its part.
+        units: u32,
+    },
+    /// Units were idle, and its model had been served least of those that fit.
+    Idle {
+        /// Units of its part.
+        units: u32,
+    },
+    /// Its model's own part was free.
+    OwnPart {
+        /// Units of its part.
+        units: u32,
+    },
+    /// Its stage came first on the context it was given to.
+    Stage {
+        /// The stage, from 0.
+        stage: u32,
+        /// When it should be over.
+        due: Time,
+    },
+    /// Its batch gives most rows a unit and second of those that wait.
+    MostRows {
+        /// Units of its part.
+        units: u32,
+    },
+    /// The work of stricter classes and of what was admitted before leaves no room for it.
+    NoCapacity {
+        /// Utilisation of the context that has most room, in thousandths, with it.
+        milli: u64,
+    },
     /// Its model fits on no device.
     TooLarge {
         /// Bytes of the model's weights.
@@ -195,6 +241,12 @@ impl Why {
             Self::NeededNext { .. } => "needed_next",
             Self::RoomFor { .. } => "room_for_another",
             Self::TooLarge { .. } => "model_too_large",
+            Self::Reserved { .. } => "reserved",
+            Self::Idle { .. } => "idle_units",
+            Self::OwnPart { .. } => "own_part",
+            Self::Stage { .. } => "stage",
+            Self::MostRows { .. } => "most_rows",
+            Self::NoCapacity { .. } => "no_capacity",
         }
     }
 }
@@ -220,6 +272,17 @@ impl fmt::Display for Why {
             Self::NeededNext { request } => write!(f, "{request} runs next"),
             Self::RoomFor { model, needs, free } => {
                 write!(f, "model {model} needs {needs}, {free} were free, and it was used least recently")
+            }
+            Self::Reserved { units } => write!(f, "the timetable gives it {units} units now"),
+            Self::Idle { units } => write!(f, "{units} units were idle and its model had been served least"),
+            Self::OwnPart { units } => write!(f, "the {units} units of its model were free"),
+            Self::Stage { stage, due } => write!(f, "stage {stage}, due at {due}, came first on its context"),
+            Self::MostRows { units } => write!(f, "its batch makes most of {units} units"),
+            Self::NoCapacity { milli } => {
+                write!(
+                    f,
+                    "what was admitted before would use {milli} thousandths of the context with most room"
+                )
             }
             Self::TooLarge { needs, memory } => {
                 write!(

@@ -1,6 +1,6 @@
 //! Facts about a node.
 
-use super::{BucketCost, WeightGroup};
+use super::{BucketCost, Part, PartCosts, Rule, WeightGroup};
 use serde::{Deserialize, Serialize};
 use vocab::{Bytes, Class, DeviceId, ModelId, PartitionId, Request, RequestId, RunId, Span};
 
@@ -120,6 +120,20 @@ pub enum Event {
         /// The device.
         device: DeviceId,
     },
+    /// Partitions are parts of one device. Without this fact they are disjoint, and each is a device's whole.
+    PartsShared {
+        /// Units of the device.
+        units: u32,
+        /// Runs that a unit may bear at once; at least 1.
+        overlap: u32,
+        /// Its partitions, and which of its units each is.
+        parts: Vec<(PartitionId, Part)>,
+    },
+    /// Constraints between tenants; they replace those known.
+    RulesSet {
+        /// All of them.
+        rules: Vec<Rule>,
+    },
     /// A timer fired; nothing else happened.
     Woke,
 }
@@ -143,4 +157,29 @@ pub struct ModelSpec {
     pub queue_max: u32,
     /// Believed cost by batch bucket, ascending; at least one.
     pub costs: Vec<BucketCost>,
+    /// Believed cost on parts of the device.
+    #[serde(default, skip_serializing_if = "PartCosts::is_empty")]
+    pub parts: PartCosts,
+    /// What its tenant is promised.
+    #[serde(default, skip_serializing_if = "Promise::is_none")]
+    pub promise: Promise,
+}
+
+/// What a tenant is promised.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Promise {
+    /// Answers are due so long after arrival, unless a request says otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Span>,
+    /// Requests come so far apart: a periodic task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub period: Option<Span>,
+}
+
+impl Promise {
+    /// Whether nothing is promised.
+    #[must_use]
+    pub const fn is_none(&self) -> bool {
+        self.deadline.is_none() && self.period.is_none()
+    }
 }

@@ -132,6 +132,12 @@ impl Story {
                 self.line(now, &format!("{run} asked to park: {why}"))
             }
             Act::Resume { run } if Some(*run) == self.run => self.line(now, &format!("{run} resumed: {why}")),
+            Act::Until { run, segment } if Some(*run) == self.run => {
+                self.line(now, &format!("{run} will stop before segment {segment}: {why}"));
+            }
+            Act::Move { run, partition } if Some(*run) == self.run => {
+                self.line(now, &format!("{run} goes on on {}: {why}", name(world, *partition)));
+            }
             Act::Abandon { run } if Some(*run) == self.run => {
                 self.line(now, &format!("{run} given up: {why}"))
             }
@@ -172,11 +178,39 @@ impl Story {
                 format!("{} runs {} of {model} ({})", name(world, partition), run.id, run.class)
             }
         };
-        let wait = world.partitions().map(holder).collect::<Vec<_>>().join(", ");
+        let wait = self
+            .parts_of(world)
+            .unwrap_or_else(|| world.partitions().map(holder).collect::<Vec<_>>().join(", "));
         if wait != self.latest_wait {
             self.line(now, &format!("waits: {wait}"));
             self.latest_wait = wait;
         }
+    }
+
+    /// Where devices are shared in parts: who runs, and what keeps the request's model from the parts that nobody holds.
+    fn parts_of(&self, world: &NodeWorld) -> Option<String> {
+        let model = self.model.filter(|_| !world.space().is_plain())?;
+        let held = world.held();
+        let mut lines: Vec<String> = world
+            .runs()
+            .filter(|run| run.occupies())
+            .map(|run| {
+                let model = world.model(run.model).map_or("?", |spec| spec.name.as_str());
+                format!("{} runs {} of {model} ({})", name(world, run.partition), run.id, run.class)
+            })
+            .collect();
+        let refusals = world.idle().filter_map(|idle| world.space().allows(model, idle, &held).err());
+        let tenants = |refusal: &crate::node::SpaceRefusal| {
+            !matches!(refusal, crate::node::SpaceRefusal::Overlap { .. })
+        };
+        match refusals.min_by_key(|refusal| !tenants(refusal)) {
+            Some(refusal) if tenants(&refusal) => lines.push(refusal.to_string()),
+            _ => {
+                let open = world.idle().filter(|idle| world.space().allows(model, *idle, &held).is_ok());
+                lines.push(format!("{} part(s) open to it", open.count()));
+            }
+        }
+        Some(lines.join(", "))
     }
 
     /// What an idle partition does for the request's model.

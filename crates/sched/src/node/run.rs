@@ -40,6 +40,10 @@ pub struct Run {
     pub parks: u32,
     /// Whether it was decided before all weights of its model had arrived: it teaches nothing about costs.
     pub cold: bool,
+    /// It parks by itself before this segment.
+    pub until: Option<u32>,
+    /// Whether it went on on another partition than it began on: it teaches nothing about costs.
+    pub moved: bool,
 }
 
 /// Where a run stands.

@@ -29,6 +29,8 @@ fn spec(id: u32, segments_ms: &[u64]) -> ModelSpec {
         queue_delay: Span::ZERO,
         queue_max: 0,
         costs: vec![BucketCost { rows: 2, segments }],
+        parts: PartCosts::default(),
+        promise: Promise::default(),
     }
 }
 

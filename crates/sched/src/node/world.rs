@@ -5,11 +5,17 @@
 //! for, and no run lives where its model's weights are neither there nor on their way.
 
 use super::{
-    Act, Costs, Decision, Event, Memory, MemoryRefusal, ModelSpec, Queue, Run, RunState, Why, Window,
+    Act, Costs, Decision, Event, Memory, MemoryRefusal, ModelSpec, Queue, Run, RunState, Space, SpaceRefusal,
+    Why,
 };
 use crate::World;
-use std::collections::{BTreeMap, BTreeSet};
-use vocab::{Class, DeviceId, IdMap, ModelId, PartitionId, Request, RequestId, RunId, Span, Time};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use vocab::{DeviceId, IdMap, ModelId, PartitionId, Request, RequestId, RunId, Span, Time};
+
+mod admit;
+
+/// Arrivals of a model from which its rate is estimated.
+const ARRIVALS: usize = 64;
 
 /// Everything known about the node.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +31,7 @@ pub struct NodeWorld {
     next_run: RunId,
     ends: Ends,
     memory: Memory,
+    space: Space,
 }
 
 #[derive(Clone, Debug)]
@@ -33,6 +40,8 @@ struct Model {
     costs: Costs,
     queue: Queue,
     served: bool,
+    /// The latest arrivals, each with its rows.
+    arrivals: VecDeque<(Time, u32)>,
 }
 
 #[derive(Clone, Debug)]
@@ -145,9 +154,28 @@ pub enum Refusal {
     /// The request's deadline has not passed.
     #[error("the deadline of {0} has not passed")]
     NotDue(RequestId),
+    /// The run would have to stop before a segment that is behind it or not there.
+    #[error("{run} cannot stop before segment {segment}")]
+    NoSegment {
+        /// The run.
+        run: RunId,
+        /// The segment.
+        segment: u32,
+    },
+    /// A run cannot leave its device.
+    #[error("{run} cannot go on on partition {partition}: its state lies on another device")]
+    OtherDevice {
+        /// The run.
+        run: RunId,
+        /// Where it should go on.
+        partition: PartitionId,
+    },
     /// Weights are not where they would have to be, or cannot be moved.
     #[error(transparent)]
     Memory(#[from] MemoryRefusal),
+    /// The partition's units are not free, or a constraint between tenants is in the way.
+    #[error(transparent)]
+    Space(#[from] SpaceRefusal),
 }
 
 impl NodeWorld {
@@ -262,6 +290,33 @@ impl NodeWorld {
         &self.memory
     }
 
+    /// Which units partitions are, and which tenants may not share.
+    #[must_use]
+    pub const fn space(&self) -> &Space {
+        &self.space
+    }
+
+    /// Who occupies which partition.
+    #[must_use]
+    pub fn held(&self) -> Vec<(ModelId, PartitionId)> {
+        self.runs.values().filter(|run| run.occupies()).map(|run| (run.model, run.partition)).collect()
+    }
+
+    /// Believed device time of a run of `rows` rows of `model` on `partition`.
+    #[must_use]
+    pub fn cost_on(&self, model: ModelId, rows: u32, partition: PartitionId) -> Span {
+        self.costs(model).of_on(rows, self.space.share(partition))
+    }
+
+    /// Average time between two rows of `model` that arrive, as its latest arrivals have it; none before there were two.
+    #[must_use]
+    pub fn row_gap(&self, now: Time, model: ModelId) -> Option<Span> {
+        let arrivals = &self.find_model(model)?.arrivals;
+        let (first, _) = *arrivals.front()?;
+        let rows: u64 = arrivals.iter().skip(1).map(|(_, rows)| u64::from(*rows)).sum();
+        (rows > 0).then(|| now.since(first).scale(1, rows))
+    }
+
     /// A run of `model` on a partition of `device`, on it or parked: its weights must stay there.
     #[must_use]
     pub fn user(&self, device: DeviceId, model: ModelId) -> Option<RunId> {
@@ -293,7 +348,8 @@ impl NodeWorld {
     /// Believed device time that `run` still needs, from `now` on.
     #[must_use]
     pub fn remaining(&self, now: Time, run: &Run) -> Span {
-        let left = self.costs(run.model).from_segment(run.rows, run.next_segment);
+        let share = self.space.share(run.partition);
+        let left = self.costs(run.model).span_of(run.rows, run.next_segment, u32::MAX, share);
         run.running_since().map_or(left, |since| left - now.since(since))
     }
 
@@ -368,6 +424,8 @@ impl World for NodeWorld {
             Event::GroupsArrived { model, device, groups } => self.memory.arrived(*device, *model, *groups),
             Event::LoadFailed { model, device, .. } => self.memory.failed(*device, *model),
             Event::ModelEvicted { model, device } => self.memory.evicted(*device, *model),
+            Event::PartsShared { units, overlap, parts } => self.space.add(*units, *overlap, parts),
+            Event::RulesSet { rules } => self.space.set_rules(rules),
             Event::Woke => {}
         }
     }
@@ -388,40 +446,7 @@ impl World for NodeWorld {
     }
 
     fn admit(&mut self, now: Time, decision: &Decision) -> Result<(), Refusal> {
-        match &decision.act {
-            Act::Start { run, model, partition, requests, window } => {
-                self.admit_start(now, *run, *model, *partition, requests, *window)
-            }
-            Act::Park { run } => {
-                let run = self.runs.get_mut(run).ok_or(Refusal::NoRun(*run))?;
-                let RunState::Running { since } = run.state else {
-                    return Err(Refusal::State { run: run.id, state: run.state });
-                };
-                run.state = RunState::Parking { since };
-                Ok(())
-            }
-            Act::Resume { run } => self.admit_resume(now, *run),
-            Act::Abandon { run } => self.admit_abandon(*run),
-            Act::Reject { request } => {
-                let live = self.requests.get(request).ok_or(Refusal::NoRequest(*request))?;
-                if matches!(live.place, Place::In(_)) {
-                    return Err(Refusal::NotWaiting(*request));
-                }
-                self.end_request(*request);
-                self.ends.rejected += 1;
-                Ok(())
-            }
-            Act::Expire { request } => self.admit_expire(now, *request),
-            Act::Load { model, device } => {
-                let spec = self.model(*model).ok_or(Refusal::NoModel(*model))?;
-                let name = spec.name.clone();
-                Ok(self.memory.load(now, *device, *model, &name)?)
-            }
-            Act::Evict { model, device, keep } => {
-                let user = self.user(*device, *model);
-                Ok(self.memory.evict(*device, *model, *keep, user)?)
-            }
-        }
+        self.admit_act(now, &decision.act)
     }
 
     fn settle(&mut self) {
@@ -436,8 +461,9 @@ impl World for NodeWorld {
 /// Facts.
 impl NodeWorld {
     fn add_model(&mut self, spec: &ModelSpec) {
-        let costs = Costs::new(&spec.costs);
-        let fresh = Model { spec: spec.clone(), costs, queue: Queue::default(), served: true };
+        let costs = Costs::with_parts(&spec.costs, &spec.parts);
+        let (queue, arrivals) = (Queue::default(), VecDeque::new());
+        let fresh = Model { spec: spec.clone(), costs, queue, served: true, arrivals };
         let place = spec.id.index();
         if self.models.len() <= place {
             self.models.resize_with(place + 1, || None);
@@ -463,6 +489,7 @@ impl NodeWorld {
     }
 
     fn arrive(&mut self, request: &Request) {
+        let mut request = request.clone();
         let too_small = self.memory.too_small(request.model, self.partitions.keys().copied());
         let mut place = Place::Waiting;
         let mut refuse = |why| {
@@ -473,13 +500,19 @@ impl NodeWorld {
         match model.filter(|model| model.served) {
             None => refuse(Why::NoModel { model: request.model }),
             Some(model) => {
+                if model.arrivals.len() == ARRIVALS {
+                    model.arrivals.pop_front();
+                }
+                model.arrivals.push_back((request.arrival, request.rows));
+                let promised = model.spec.promise.deadline.map(|span| request.arrival + span);
+                request.deadline = request.deadline.or(promised);
                 let limit = model.spec.queue_max;
                 if let Some((needs, memory)) = too_small {
                     refuse(Why::TooLarge { needs, memory });
                 } else if limit > 0 && model.queue.len() >= limit as usize {
                     refuse(Why::QueueFull { limit });
                 } else {
-                    model.queue.insert(request);
+                    model.queue.insert(&request);
                 }
             }
         }
@@ -489,7 +522,7 @@ impl NodeWorld {
         if place == Place::Waiting {
             self.fresh.push(request.id);
         }
-        self.requests.insert(request.id, Live { request: request.clone(), place });
+        self.requests.insert(request.id, Live { request, place });
     }
 
     fn on_running(&mut self, now: Time, run: RunId) {
@@ -508,6 +541,7 @@ impl NodeWorld {
         run.next_segment = next_segment;
         run.parks += 1;
         run.state = RunState::Parked { since: now };
+        run.until = None;
         let partition = run.partition;
         self.release(partition, id);
     }
@@ -515,10 +549,10 @@ impl NodeWorld {
     fn on_finished(&mut self, now: Time, id: RunId, segments: &[Span]) {
         let Some(run) = self.runs.get(&id) else { return };
         let busy = run.busy + segments.iter().copied().sum();
-        let (rows, cold) = (run.rows, run.cold);
-        let model = run.model;
-        if let Some(model) = self.find_model_mut(model).filter(|_| !cold) {
-            model.costs.learn(rows, busy);
+        let (rows, teaches) = (run.rows, !run.cold && !run.moved);
+        let (model, share) = (run.model, self.space.share(run.partition));
+        if let Some(model) = self.find_model_mut(model).filter(|_| teaches) {
+            model.costs.learn_on(rows, share, busy);
         }
         self.on_over(now, id, |ends| &mut ends.done);
     }
@@ -604,143 +638,4 @@ impl NodeWorld {
         let abandon = |run: &Run| Decision { act: Act::Abandon { run: run.id }, why: Why::NobodyWaits };
         self.runs.values().filter(unwanted).map(abandon).collect()
     }
-}
-
-/// Decisions.
-impl NodeWorld {
-    fn admit_start(
-        &mut self,
-        now: Time,
-        id: RunId,
-        model_id: ModelId,
-        partition: PartitionId,
-        requests: &[RequestId],
-        window: Window,
-    ) -> Result<(), Refusal> {
-        let model = self.models.get_mut(model_id.index()).and_then(Option::as_mut);
-        let model = model.ok_or(Refusal::NoModel(model_id))?;
-        let place = self.partitions.get_mut(&partition).ok_or(Refusal::NoPartition(partition))?;
-        if let Some(holder) = place.holder {
-            return Err(Refusal::Busy { partition, holder });
-        }
-        if id < self.next_run {
-            return Err(Refusal::RunNumber(id));
-        }
-        if window.latest < window.earliest || window.latest < now {
-            return Err(Refusal::Window);
-        }
-        let batch = check_batch(&self.requests, model_id, requests, model.spec.batch_max)?;
-        self.memory.allows(partition, model_id)?;
-        let device = self.memory.device_of(partition);
-        let cold = device.is_some_and(|device| !self.memory.is_resident(device, model_id));
-        if let Some(device) = device {
-            self.memory.used(now, device, model_id);
-        }
-        let run = Run {
-            id,
-            model: model_id,
-            partition,
-            requests: requests.to_vec(),
-            wanted: u32::try_from(requests.len()).expect("a batch has at most batch_max requests"),
-            rows: batch.rows,
-            class: batch.class,
-            arrival: batch.arrival,
-            deadline: batch.deadline,
-            state: RunState::Ordered,
-            next_segment: 0,
-            busy: Span::ZERO,
-            waited: Span::ZERO,
-            parks: 0,
-            cold,
-        };
-        for request in requests {
-            let live = self.requests.get_mut(request).expect("the batch was just checked");
-            model.queue.remove(&live.request);
-            live.place = Place::In(id);
-        }
-        place.holder = Some(id);
-        self.next_run = RunId(id.0 + 1);
-        self.runs.insert(id, run);
-        Ok(())
-    }
-
-    fn admit_resume(&mut self, now: Time, id: RunId) -> Result<(), Refusal> {
-        let run = self.runs.get_mut(&id).ok_or(Refusal::NoRun(id))?;
-        let RunState::Parked { since } = run.state else {
-            return Err(Refusal::State { run: id, state: run.state });
-        };
-        let place = self.partitions.get_mut(&run.partition).ok_or(Refusal::NoPartition(run.partition))?;
-        if let Some(holder) = place.holder {
-            return Err(Refusal::Busy { partition: run.partition, holder });
-        }
-        run.waited += now.since(since);
-        run.state = RunState::Resuming;
-        place.holder = Some(id);
-        Ok(())
-    }
-
-    fn admit_abandon(&mut self, id: RunId) -> Result<(), Refusal> {
-        let run = self.runs.get_mut(&id).ok_or(Refusal::NoRun(id))?;
-        if matches!(run.state, RunState::Abandoning { .. }) {
-            return Err(Refusal::State { run: id, state: run.state });
-        }
-        run.state = RunState::Abandoning { held: run.occupies() };
-        Ok(())
-    }
-
-    fn admit_expire(&mut self, now: Time, id: RequestId) -> Result<(), Refusal> {
-        let live = self.requests.get(&id).ok_or(Refusal::NoRequest(id))?;
-        if live.request.deadline.is_none_or(|deadline| deadline > now) {
-            return Err(Refusal::NotDue(id));
-        }
-        let ran = matches!(live.place, Place::In(_));
-        self.end_request(id);
-        if ran {
-            self.ends.late += 1;
-        } else {
-            self.ends.dropped += 1;
-        }
-        Ok(())
-    }
-}
-
-struct Batch {
-    rows: u32,
-    class: Class,
-    arrival: Time,
-    deadline: Option<Time>,
-}
-
-fn check_batch(
-    live: &IdMap<RequestId, Live>,
-    model: ModelId,
-    requests: &[RequestId],
-    batch_max: u32,
-) -> Result<Batch, Refusal> {
-    let mut batch = Batch { rows: 0, class: Class::FIRST, arrival: Time::FOREVER, deadline: None };
-    for (place, id) in requests.iter().enumerate() {
-        let Live { request, place: at } = live.get(id).ok_or(Refusal::NoRequest(*id))?;
-        // Batches are short, so looking back is quicker than a set.
-        if requests[..place].contains(id) {
-            return Err(Refusal::BadBatch);
-        }
-        if *at != Place::Waiting {
-            return Err(Refusal::NotWaiting(*id));
-        }
-        if request.model != model {
-            return Err(Refusal::WrongModel { request: *id, wants: request.model });
-        }
-        batch.rows = batch.rows.saturating_add(request.rows);
-        batch.class = if place == 0 { request.class } else { batch.class.min(request.class) };
-        batch.arrival = batch.arrival.min(request.arrival);
-        batch.deadline = batch.deadline.into_iter().chain(request.deadline).min();
-    }
-    if requests.is_empty() {
-        return Err(Refusal::BadBatch);
-    }
-    // A single request may bring more rows than batch_max only if the front end let it in; it runs alone.
-    if batch.rows > batch_max && requests.len() > 1 {
-        return Err(Refusal::TooManyRows { rows: batch.rows, batch_max });
-    }
-    Ok(batch)
 }

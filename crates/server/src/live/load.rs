@@ -9,7 +9,7 @@ use crate::metrics::{End, Ended};
 use crate::repository::ModelEntry;
 use engine::{Buffer, Device, EngineError, Program, Queue, Residency, Run};
 use graph::{Batch, Dim, Graph, HostTensor, Model, Port, SegmentOptions, Segmentation, Sizes};
-use sched::node::{BucketCost, ModelSpec, WeightGroup};
+use sched::node::{BucketCost, ModelSpec, PartCosts, Promise, WeightGroup};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
@@ -226,6 +226,8 @@ impl Loader {
             queue_delay: batching.delay,
             queue_max: batching.default_policy.max_queue_size,
             costs,
+            parts: PartCosts::default(),
+            promise: Promise::default(),
         };
         let metrics = served.metrics.clone();
         let weights = super::variant::weights(&programs);

@@ -10,14 +10,14 @@ use sched::node::{Event, Window};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Instant;
 use vocab::{PartitionId, RunId, Span, Time};
 
 /// What a partition is told to do.
 pub(super) enum Command {
     Start(Start),
-    Resume { run: RunId },
+    Resume { run: RunId, until: Option<usize> },
     Abandon { run: RunId },
 }
 
@@ -28,7 +28,12 @@ pub(super) struct Start {
     pub(super) inputs: Vec<Arc<Vec<HostTensor>>>,
     pub(super) rows: Vec<u32>,
     pub(super) window: Window,
+    /// It parks by itself before this segment.
+    pub(super) until: Option<usize>,
 }
+
+/// Parked runs of a device: a run may go on on another of its partitions than it stopped on.
+pub(super) type Lot = Arc<Mutex<BTreeMap<RunId, Active>>>;
 
 /// A finished run's answers, one set of outputs a request, and where its time went (without queueing).
 pub(super) struct Answers {
@@ -75,6 +80,7 @@ pub(super) fn spawn(
     id: PartitionId,
     clock: Clock,
     events: Sender<Message>,
+    parked: Lot,
 ) -> Result<Worker, EngineError> {
     let (commands, inbox) = mpsc::channel();
     let (opened, ready) = mpsc::channel();
@@ -87,8 +93,7 @@ pub(super) fn spawn(
             Err(error) => return drop(opened.send(Err(error))),
         };
         if opened.send(Ok(())).is_ok() {
-            let runs = BTreeMap::new();
-            Partition { device, queue, clock, events, control: shared, parked: runs }.serve(&inbox);
+            Partition { device, queue, clock, events, control: shared, parked }.serve(&inbox);
         }
     };
     let thread = std::thread::Builder::new().name(format!("partition {id}")).spawn(body);
@@ -103,17 +108,18 @@ struct Partition {
     clock: Clock,
     events: Sender<Message>,
     control: Arc<Control>,
-    parked: BTreeMap<RunId, Active>,
+    parked: Lot,
 }
 
-/// A run on this partition.
-struct Active {
+/// A run with everything to go on with it.
+pub(super) struct Active {
     id: RunId,
     run: Run,
     rows: Vec<u32>,
     batched: bool,
     timing: Timing,
     since: Time,
+    until: Option<usize>,
 }
 
 impl Partition {
@@ -121,9 +127,9 @@ impl Partition {
         while let Ok(command) = inbox.recv() {
             match command {
                 Command::Start(start) => self.start(start),
-                Command::Resume { run } => self.resume(run),
+                Command::Resume { run, until } => self.resume(run, until),
                 Command::Abandon { run } => {
-                    if self.parked.remove(&run).is_some() {
+                    if self.unpark(run).is_some() {
                         self.tell(Event::RunAbandoned { run });
                     }
                 }
@@ -160,13 +166,19 @@ impl Partition {
             Ok(active) => {
                 let timing = Timing { input: Span::from(begin.elapsed()), ..Timing::default() };
                 let (id, batched) = (start.run, start.variant.batched);
-                self.go_on(Active { id, run: active, rows: start.rows, batched, timing, since: now });
+                let (rows, until) = (start.rows, start.until);
+                self.go_on(Active { id, run: active, rows, batched, timing, since: now, until });
             }
         }
     }
 
-    fn resume(&mut self, run: RunId) {
-        let Some(mut active) = self.parked.remove(&run) else { return };
+    fn unpark(&self, run: RunId) -> Option<Active> {
+        self.parked.lock().unwrap_or_else(PoisonError::into_inner).remove(&run)
+    }
+
+    fn resume(&mut self, run: RunId, until: Option<usize>) {
+        let Some(mut active) = self.unpark(run) else { return };
+        active.until = until;
         self.tell(Event::RunResumed { run });
         match active.run.resume() {
             Ok(()) => self.go_on(active),
@@ -187,7 +199,9 @@ impl Partition {
                     active.run.abandon();
                     return self.tell(Event::RunAbandoned { run });
                 }
-                Progress::AtEdge { next } if stopping || self.control.take_park(run) => {
+                Progress::AtEdge { next }
+                    if stopping || active.until == Some(next) || self.control.take_park(run) =>
+                {
                     return self.park(active, next);
                 }
                 _ => {}
@@ -201,10 +215,11 @@ impl Partition {
         }
     }
 
-    /// Launches until `ahead` segments are in flight, then waits for the oldest.
+    /// Launches until `ahead` segments are in flight or all of its stage, then waits for the oldest.
     fn advance(&mut self, active: &mut Active, ahead: usize) -> Result<(), EngineError> {
         let queue = &mut *self.queue;
-        while active.run.under_way() < ahead && !active.run.is_launched() {
+        let more = |run: &Run| !run.is_launched() && active.until != Some(run.next_segment());
+        while active.run.under_way() < ahead && more(&active.run) {
             active.run.launch(queue)?;
         }
         active.run.settle_one(queue).map(drop)
@@ -214,10 +229,13 @@ impl Partition {
         let run = active.id;
         let segments = active.run.take_times();
         let next_segment = u32::try_from(next).expect("a model has fewer than 2^32 segments");
+        // Told to park on the way to where it parks by itself: it has been obeyed.
+        self.control.take_park(run);
         match active.run.park() {
             Ok(()) => {
                 active.timing.parks += 1;
-                self.parked.insert(run, active);
+                active.until = None;
+                self.parked.lock().unwrap_or_else(PoisonError::into_inner).insert(run, active);
                 self.tell(Event::RunParked { run, next_segment, segments });
             }
             Err(error) => self.tell(Event::RunFailed { run, why: error.to_string() }),

@@ -457,8 +457,10 @@ impl Runtime {
         let (inbox, messages) = mpsc::channel();
         let (loader_inbox, jobs) = mpsc::channel();
         let mut workers = BTreeMap::new();
+        let parked = partition::Lot::default();
         for partition in options.device.partitions() {
-            let worker = partition::spawn(options.device.clone(), partition.id, clock, inbox.clone())?;
+            let (device, lot) = (options.device.clone(), parked.clone());
+            let worker = partition::spawn(device, partition.id, clock, inbox.clone(), lot)?;
             workers.insert(partition.id, worker);
         }
         let mover = mover::spawn(inbox.clone())?;

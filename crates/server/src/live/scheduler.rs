@@ -7,7 +7,7 @@ use super::observe::Observer;
 use super::partition::{Answers, Command, Start, Worker};
 use super::runtime::{Clock, Message, Work};
 use crate::metrics::{End, Ended, Metrics, ModelMetrics};
-use sched::node::{Act, Decision, Event, NodeWorld, Why};
+use sched::node::{Act, Decision, Event, NodeWorld, Part, Why};
 use sched::{Policy, World, turn};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -122,8 +122,13 @@ impl Scheduler {
         for event in &events {
             self.tell(now, event, &mut answers);
         }
+        let stop = |decision: &Decision| match decision.act {
+            Act::Until { run, segment } => Some((run, usize::try_from(segment).ok()?)),
+            _ => None,
+        };
+        let stops: BTreeMap<RunId, usize> = turn.accepted.iter().filter_map(stop).collect();
         for decision in &turn.accepted {
-            self.perform(now, decision);
+            self.perform(now, decision, &stops);
         }
         for (decision, refusal) in &turn.refused {
             tracing::error!("policy {} decided the impossible: {decision:?}: {refusal}", self.policy.name());
@@ -176,7 +181,8 @@ impl Scheduler {
         }
     }
 
-    fn perform(&mut self, now: Time, decision: &Decision) {
+    /// `stops` are the segments before which runs decided in this turn park by themselves.
+    fn perform(&mut self, now: Time, decision: &Decision, stops: &BTreeMap<RunId, usize>) {
         match &decision.act {
             Act::Start { run, model, partition, requests, window } => {
                 let works: Vec<&Work> =
@@ -187,10 +193,8 @@ impl Scheduler {
                 let (total, requests) = (rows.iter().sum(), requests.clone());
                 let (model, partition, run) = (*model, *partition, *run);
                 self.runs.insert(run, Book { model, partition, requests, rows: total, began: now });
-                self.command(
-                    partition,
-                    Command::Start(Start { run, variant, inputs, rows, window: *window }),
-                );
+                let (window, until) = (*window, stops.get(&run).copied());
+                self.command(partition, Command::Start(Start { run, variant, inputs, rows, window, until }));
             }
             Act::Park { run } => {
                 let Some(book) = self.runs.get(run) else { return };
@@ -201,7 +205,7 @@ impl Scheduler {
             }
             Act::Resume { run } => {
                 let Some(partition) = self.runs.get(run).map(|book| book.partition) else { return };
-                self.command(partition, Command::Resume { run: *run });
+                self.command(partition, Command::Resume { run: *run, until: stops.get(run).copied() });
             }
             Act::Abandon { run } => {
                 let Some(partition) = self.runs.get(run).map(|book| book.partition) else { return };
@@ -213,6 +217,13 @@ impl Scheduler {
             Act::Evict { model, device, keep } => {
                 self.order(Order::Evict { model: *model, device: *device, keep: *keep });
             }
+            Act::Move { run, partition } => {
+                if let Some(book) = self.runs.get_mut(run) {
+                    book.partition = *partition;
+                }
+            }
+            // It went with the start or the resumption.
+            Act::Until { .. } => {}
             Act::Expire { request } => self.expire(now, *request, &decision.why),
         }
     }
@@ -323,6 +334,12 @@ pub(super) fn first_events(device: &dyn engine::Device, staging: Bytes) -> Vec<E
     let partition =
         |info: &engine::PartitionInfo| Event::PartitionAdded { partition: info.id, name: info.name.clone() };
     let mut events: Vec<Event> = device.partitions().iter().map(partition).collect();
+    if device.partitions().len() > 1 {
+        let part =
+            |info: &engine::PartitionInfo| (info.id, Part { first: Some(info.first), units: info.units });
+        let parts = device.partitions().iter().map(part).collect();
+        events.push(Event::PartsShared { units: device.units(), overlap: device.overlap(), parts });
+    }
     if let Some((_, total)) = device.weight_memory() {
         events.push(Event::DeviceAdded {
             device: mover::DEVICE,

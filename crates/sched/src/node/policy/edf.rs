@@ -3,6 +3,7 @@
 //! loaded as a whole before it begins.
 
 use super::batch::{fill, rows_max};
+use super::parts::Parts;
 use super::residency::Rooms;
 use crate::Policy;
 use crate::node::{Act, Decision, ModelSpec, NodeWorld, Queue, Why, Window};
@@ -18,10 +19,10 @@ impl Policy<NodeWorld> for Edf {
     }
 
     fn decide(&mut self, now: Time, world: &NodeWorld) -> Vec<Decision> {
-        let mut idle: Vec<PartitionId> = world.idle().collect();
-        if idle.is_empty() {
+        if world.idle().next().is_none() {
             return Vec::new();
         }
+        let mut parts = Parts::new(world);
         let head = |spec: &ModelSpec| {
             let first = order(world.queue(spec.id)).next()?;
             let deadline = world.request(first)?.deadline.unwrap_or(Time::FOREVER);
@@ -32,8 +33,11 @@ impl Policy<NodeWorld> for Edf {
         let mut rooms = Rooms::new(world);
         let (mut decisions, mut run) = (Vec::new(), world.next_run());
         for (_, first, model) in heads {
+            let idle: Vec<PartitionId> =
+                parts.idle().filter(|partition| parts.fits(model, *partition)).collect();
             let Some(place) = rooms.choose(model, &idle) else { break };
-            let partition = idle.remove(place);
+            let partition = idle[place];
+            parts.take(model, partition);
             // Its turn has come: the partition waits for its weights rather than serving someone less pressed.
             if !rooms.wait_for(model, partition, first, &mut decisions) {
                 continue;

@@ -2,6 +2,7 @@
 //! that is not on the device is loaded as a whole before it begins.
 
 use super::batch::{fill, rows_max};
+use super::parts::Parts;
 use super::residency::Rooms;
 use crate::Policy;
 use crate::node::{Act, Decision, ModelSpec, NodeWorld, Why, Window};
@@ -17,18 +18,21 @@ impl Policy<NodeWorld> for Fifo {
     }
 
     fn decide(&mut self, now: Time, world: &NodeWorld) -> Vec<Decision> {
-        let mut idle: Vec<PartitionId> = world.idle().collect();
-        if idle.is_empty() {
+        if world.idle().next().is_none() {
             return Vec::new();
         }
+        let mut parts = Parts::new(world);
         let head = |spec: &ModelSpec| Some((world.queue(spec.id).by_arrival().next()?, spec.id));
         let mut heads: Vec<(RequestId, ModelId)> = world.models().filter_map(head).collect();
         heads.sort_unstable();
         let mut rooms = Rooms::new(world);
         let (mut decisions, mut run) = (Vec::new(), world.next_run());
         for (request, model) in heads {
+            let idle: Vec<PartitionId> =
+                parts.idle().filter(|partition| parts.fits(model, *partition)).collect();
             let Some(place) = rooms.choose(model, &idle) else { break };
-            let partition = idle.remove(place);
+            let partition = idle[place];
+            parts.take(model, partition);
             // Its turn has come: the partition waits for its weights rather than serving someone younger.
             if !rooms.wait_for(model, partition, request, &mut decisions) {
                 continue;

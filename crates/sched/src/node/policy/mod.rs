@@ -3,6 +3,7 @@
 mod batch;
 mod edf;
 mod fifo;
+mod parts;
 mod pipeswitch;
 mod residency;
 mod timeslice;

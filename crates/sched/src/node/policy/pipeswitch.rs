@@ -10,6 +10,7 @@
 //! edge. A device has at most one load on its way that nobody runs yet. Nothing ages and nothing is refused early.
 
 use super::batch::{fill, rows_max};
+use super::parts::Parts;
 use super::residency::Rooms;
 use crate::Policy;
 use crate::node::{Act, Decision, NodeWorld, Run, RunState, Why, Window};
@@ -27,6 +28,7 @@ struct Plan<'w> {
     now: Time,
     world: &'w NodeWorld,
     rooms: Rooms<'w>,
+    parts: Parts<'w>,
     decisions: Vec<Decision>,
     /// The most urgent waiting request of each model, most urgent first.
     heads: Vec<(Urgency, ModelId)>,
@@ -43,9 +45,9 @@ impl Policy<NodeWorld> for PipeSwitch {
         let mut heads: Vec<(Urgency, ModelId)> =
             world.models().filter_map(|spec| head(world, spec.id, &[])).collect();
         heads.sort_unstable();
-        let (rooms, next_run) = (Rooms::new(world), world.next_run());
-        let mut plan =
-            Plan { now, world, rooms, decisions: Vec::new(), heads, started: Vec::new(), next_run };
+        let (rooms, parts, next_run) = (Rooms::new(world), Parts::new(world), world.next_run());
+        let (decisions, started) = (Vec::new(), Vec::new());
+        let mut plan = Plan { now, world, rooms, parts, decisions, heads, started, next_run };
         plan.occupy();
         plan.preempt();
         plan.stand_by();
@@ -68,36 +70,43 @@ fn urgency(run: &Run) -> Urgency {
     (run.class, run.deadline.unwrap_or(Time::FOREVER), run.requests[0])
 }
 
-impl Plan<'_> {
+impl<'w> Plan<'w> {
     /// Gives every idle partition its most urgent work: a run parked there, or what waits.
     fn occupy(&mut self) {
         let mut idle: Vec<PartitionId> = self.world.idle().collect();
-        while let Some(((most, model), place)) = self.first_placed(&idle) {
-            let partition = idle.remove(place);
+        while let Some(((most, model), partition)) = self.first_placed(&idle) {
+            idle.retain(|other| *other != partition);
             let parked = self.most_urgent_parked(partition);
             let way = self.rooms.way(model, partition);
             match (parked, way) {
                 // Work that finds no room beside parked runs lends them its urgency, or it would wait for ever.
-                (Some(run), way) if way.is_none() || urgency(run) <= most => self.resume(run.id, run.class),
+                (Some(run), way) if way.is_none() || urgency(run) <= most => {
+                    self.parts.take(run.model, partition);
+                    self.resume(run.id, run.class);
+                }
                 (_, Some(_)) => self.start(most, model, partition),
                 (_, None) => {}
             }
         }
         for partition in idle {
             if let Some(run) = self.most_urgent_parked(partition) {
+                self.parts.take(run.model, partition);
                 self.resume(run.id, run.class);
             }
         }
     }
 
     /// The most urgent head and the idle partition that suits it best.
-    fn first_placed(&self, idle: &[PartitionId]) -> Option<((Urgency, ModelId), usize)> {
+    fn first_placed(&self, idle: &[PartitionId]) -> Option<((Urgency, ModelId), PartitionId)> {
         let first = self.heads.first().copied()?;
-        Some((first, self.rooms.choose(first.1, idle)?))
+        let fitting: Vec<PartitionId> =
+            idle.iter().copied().filter(|partition| self.parts.fits(first.1, *partition)).collect();
+        Some((first, fitting[self.rooms.choose(first.1, &fitting)?]))
     }
 
-    fn most_urgent_parked(&self, partition: PartitionId) -> Option<&'_ Run> {
-        self.world.parked().filter(|run| run.partition == partition).min_by_key(|run| urgency(run))
+    fn most_urgent_parked(&self, partition: PartitionId) -> Option<&'w Run> {
+        let here = |run: &&Run| run.partition == partition && self.parts.fits(run.model, partition);
+        self.world.parked().filter(here).min_by_key(|run| urgency(run))
     }
 
     fn resume(&mut self, run: RunId, class: Class) {
@@ -110,6 +119,7 @@ impl Plan<'_> {
             self.rooms.take(model, &way, Why::NeededBy { request: first }, &mut self.decisions);
             self.rooms.keep(model, partition);
         }
+        self.parts.take(model, partition);
         let (world, started) = (self.world, &self.started);
         let waiting = world.queue(model).by_urgency().filter(|id| !started.contains(id));
         let requests = fill(world, waiting, rows_max(world, model)).requests;

@@ -1,6 +1,7 @@
 //! Round robin between models, each for a time slice: what a GPU's own scheduler does between processes, the baseline.
 
 use super::batch::{fill, rows_max};
+use super::parts::Parts;
 use super::residency::Rooms;
 use crate::Policy;
 use crate::node::{Act, Decision, NodeWorld, Run, RunState, Why, Window};
@@ -26,12 +27,13 @@ impl TimeSlice {
     fn next_model(
         &self,
         world: &NodeWorld,
-        rooms: &Rooms<'_>,
+        (rooms, parts): (&Rooms<'_>, &Parts<'_>),
         partition: PartitionId,
         taken: &[ModelId],
     ) -> Option<ModelId> {
         let ready = |model: &ModelId| {
             !taken.contains(model)
+                && parts.fits(*model, partition)
                 && (parked(world, *model, partition).is_some()
                     || (!world.queue(*model).is_empty()
                         && !in_progress(world, *model)
@@ -52,10 +54,11 @@ impl Policy<NodeWorld> for TimeSlice {
         let mut decisions = Vec::new();
         let mut taken = Vec::new();
         let mut run = world.next_run();
-        let mut rooms = Rooms::new(world);
+        let (mut rooms, mut parts) = (Rooms::new(world), Parts::new(world));
         for partition in world.idle() {
-            let Some(model) = self.next_model(world, &rooms, partition, &taken) else { continue };
+            let Some(model) = self.next_model(world, (&rooms, &parts), partition, &taken) else { continue };
             taken.push(model);
+            parts.take(model, partition);
             self.latest = model;
             rooms.keep(model, partition);
             let act = if let Some(parked) = parked(world, model, partition) {

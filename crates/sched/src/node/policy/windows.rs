@@ -7,6 +7,7 @@
 //! that is not on the device is loaded while it runs.
 
 use super::batch::rows_max;
+use super::parts::Parts;
 use super::residency::Rooms;
 use crate::Policy;
 use crate::node::{Act, Decision, ModelSpec, NodeWorld, Run, Why, Window};
@@ -97,7 +98,11 @@ impl Windows {
 
     /// What an idle partition does next: a parked run of its own, or the most urgent waiting work.
     fn occupy(&self, now: Time, world: &NodeWorld, partition: PartitionId, plan: &mut Plan<'_>) {
-        let ready = |head: &Head| head.earliest <= now && plan.rooms.way(head.model, partition).is_some();
+        let ready = |head: &Head| {
+            head.earliest <= now
+                && plan.parts.fits(head.model, partition)
+                && plan.rooms.way(head.model, partition).is_some()
+        };
         let head = plan.heads.iter().copied().filter(ready).min();
         let urgency = |run: &Run| {
             let waited = match run.state {
@@ -107,18 +112,22 @@ impl Windows {
             let latest = run.deadline.map_or(Time::FOREVER, |at| at.before(world.remaining(now, run)));
             (self.aged(run.class, waited), latest, run.requests[0])
         };
-        let parked = world.parked().filter(|run| run.partition == partition).min_by_key(|run| urgency(run));
+        let here = |run: &&Run| run.partition == partition && plan.parts.fits(run.model, partition);
+        let parked = world.parked().filter(here).min_by_key(|run| urgency(run));
         if let Some(run) = parked
             && head.is_none_or(|head| urgency(run) <= (head.class, head.latest, head.id))
         {
             let why = Why::MostUrgent { class: urgency(run).0 };
             plan.decisions.push(Decision { act: Act::Resume { run: run.id }, why });
+            plan.parts.take(run.model, partition);
             return;
         }
         let Some(head) = head else { return };
         plan.heads.retain(|other| other.model != head.model);
-        let (requests, rows, deadline) = self.batch(now, world, &head, plan);
-        let latest = deadline.map_or(Time::FOREVER, |at| at.before(world.costs(head.model).of(rows)));
+        let (requests, rows, deadline) = self.batch(now, world, &head, plan, partition);
+        plan.parts.take(head.model, partition);
+        let needs = world.cost_on(head.model, rows, partition);
+        let latest = deadline.map_or(Time::FOREVER, |at| at.before(needs));
         let window = Window { earliest: now, latest: latest.max(now) };
         let run = plan.next_run;
         plan.next_run = RunId(run.0 + 1);
@@ -145,8 +154,10 @@ impl Windows {
         world: &NodeWorld,
         head: &Head,
         plan: &Plan<'_>,
+        partition: PartitionId,
     ) -> (Vec<RequestId>, u32, Option<Time>) {
         let costs = world.costs(head.model);
+        let needs = |rows| world.cost_on(head.model, rows, partition);
         let rivals = plan.heads.iter().filter(|other| other.class <= head.class);
         let rival_latest = rivals.map(|other| other.latest).filter(|latest| *latest >= now).min();
         let mut requests = vec![head.id];
@@ -163,13 +174,13 @@ impl Windows {
             }
             let due = deadline.into_iter().chain(request.deadline).min();
             if costs.bucket_rows(grown) > costs.bucket_rows(rows) {
-                let finish = now + costs.of(grown);
+                let finish = now + needs(grown);
                 let in_time = due.is_none_or(|due| finish <= due);
                 let rivals_start = rival_latest.is_none_or(|latest| finish <= latest);
                 if !in_time || !rivals_start || self.class_of(now, request) > head.class {
                     break;
                 }
-            } else if due != deadline && due.is_some_and(|due| now + costs.of(grown) > due) {
+            } else if due != deadline && due.is_some_and(|due| now + needs(grown) > due) {
                 continue;
             }
             requests.push(id);
@@ -218,6 +229,7 @@ impl Windows {
 /// A turn's decisions in the making.
 struct Plan<'w> {
     rooms: Rooms<'w>,
+    parts: Parts<'w>,
     decisions: Vec<Decision>,
     heads: Vec<Head>,
     started: Vec<RequestId>,
@@ -237,8 +249,8 @@ impl Policy<NodeWorld> for Windows {
         };
         let gone: Vec<RequestId> = decisions.iter().filter_map(refused).collect();
         let heads = world.models().filter_map(|spec| self.head(now, world, spec, &gone)).collect();
-        let (rooms, next_run) = (Rooms::new(world), world.next_run());
-        let mut plan = Plan { rooms, decisions, heads, started: gone, next_run };
+        let (rooms, parts, next_run) = (Rooms::new(world), Parts::new(world), world.next_run());
+        let mut plan = Plan { rooms, parts, decisions, heads, started: gone, next_run };
         for partition in world.idle() {
             self.occupy(now, world, partition, &mut plan);
         }
