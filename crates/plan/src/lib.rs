@@ -13,6 +13,7 @@ pub mod pipeline;
 pub mod place;
 pub mod replan;
 pub mod schedule;
+pub mod spatial;
 pub mod transfer;
 
 pub use operators::{
