@@ -8,6 +8,7 @@ mod operators;
 
 pub mod formats;
 pub mod latency;
+pub mod packing;
 pub mod picture;
 pub mod pipeline;
 pub mod place;

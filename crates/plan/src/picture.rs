@@ -187,10 +187,10 @@ fn depths(graph: &OperatorGraph, order: &[usize], followers: &[Vec<usize>]) -> V
     depth
 }
 
-fn colour(part: Option<usize>) -> &'static str {
+pub(crate) fn colour(part: Option<usize>) -> &'static str {
     part.map_or(NOWHERE, |part| COLOURS[part % COLOURS.len()])
 }
 
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
