@@ -45,7 +45,7 @@ fn forced(search: &mut Search<'_>, unit: usize, budget: &mut Budget<'_>) -> bool
         let Some(base) = enter_all(search, lattice, ideal, &needed) else { continue };
         let held = grow(search, lattice, base, &mut sets, budget);
         for &unit in needed.iter().rev() {
-            search.leave(unit);
+            search.cut.leave(unit);
         }
         if !held {
             return false;
@@ -66,7 +66,7 @@ fn enter_all(search: &mut Search<'_>, lattice: &Lattice, ideal: usize, needed: &
         return None;
     }
     for &unit in needed {
-        frame.transfer_ms += search.enter(unit);
+        frame.transfer_ms += search.cut.enter(unit);
     }
     Some(frame)
 }
@@ -89,7 +89,7 @@ fn grow(
         let step = lattice.steps(top.ideal).get(top.next).filter(|_| holds);
         let Some(&(unit, next)) = step else {
             if let Some(left) = path.pop().filter(|_| !path.is_empty()) {
-                search.leave(left.unit);
+                search.cut.leave(left.unit);
             }
             continue;
         };
@@ -104,7 +104,7 @@ fn grow(
             continue;
         }
         *sets += 1;
-        frame.transfer_ms += search.enter(unit);
+        frame.transfer_ms += search.cut.enter(unit);
         holds = *sets < SETS_MAX && budget.spend() && !search.below(&frame);
         path.push(frame);
     }

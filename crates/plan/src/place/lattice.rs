@@ -3,7 +3,6 @@
 
 use super::problem::Problem;
 use super::{Devices, Limits};
-use std::collections::HashMap;
 
 /// Ideals numbered so that adding a unit leads to a greater number; 0 is empty, the last is everything.
 pub(super) struct Lattice {
@@ -37,25 +36,26 @@ impl Lattice {
         let mut starts = vec![0];
         let mut steps: Vec<(u32, u32)> = Vec::new();
         let mut made = vec![(0, 0)];
-        let mut level = vec![growth.first()];
+        let mut level = Level::new(words);
+        level.push(&vec![0; words], &growth.first());
         let mut number = 0u32;
-        while !level.is_empty() {
-            let mut next: Vec<Ideal> = Vec::new();
-            let mut known: HashMap<Box<[u64]>, u32> = HashMap::new();
-            for ideal in &level {
-                for unit in bits(&ideal.addable) {
-                    let members = with(&ideal.members, unit);
-                    let id = *known.entry(members).or_insert_with_key(|members| {
+        while level.len > 0 {
+            let mut next = Level::new(words);
+            for ideal in 0..level.len {
+                let (members, addable) = level.ideal(ideal);
+                for unit in bits(addable.iter().copied()) {
+                    let (place, known) = next.find(members, unit);
+                    if !known {
                         made.push((narrow(unit), number));
-                        next.push(growth.grow(ideal, unit, members));
-                        narrow(made.len() - 1)
-                    });
-                    steps.push((narrow(unit), id));
+                        growth.grow(&mut next, addable, unit);
+                    }
+                    let first = made.len() - next.len;
+                    steps.push((narrow(unit), narrow(first + place)));
                 }
                 starts.push(steps.len());
                 number += 1;
-                // Members and addable units of two levels, and the members again as keys.
-                let open = (level.len() + 2 * next.len()) * 2 * words * 8;
+                // Members and addable units of two levels, and where to find them.
+                let open = (level.len + next.len) * (2 * words + 2) * 8;
                 let held = made.len() * ideal_bytes + steps.len() * 8 + open;
                 if held > limits.bytes_max || (number.is_multiple_of(64) && (limits.stop)()) {
                     return None;
@@ -112,10 +112,74 @@ impl Lattice {
     }
 }
 
-/// An ideal of the level that is being grown.
-struct Ideal {
-    members: Box<[u64]>,
-    addable: Box<[u64]>,
+/// Ideals of one size: members and addable units of each, as bits, and where to find an ideal by its members.
+struct Level {
+    words: usize,
+    len: usize,
+    bits: Vec<u64>,
+    /// Places of ideals by a hash of their members, one more than the place; 0 is nowhere. A power of two long.
+    table: Vec<u32>,
+}
+
+impl Level {
+    fn new(words: usize) -> Self {
+        Self { words, len: 0, bits: Vec::new(), table: vec![0; 16] }
+    }
+
+    /// Members and addable units of an ideal.
+    fn ideal(&self, place: usize) -> (&[u64], &[u64]) {
+        let at = place * 2 * self.words;
+        self.bits[at..at + 2 * self.words].split_at(self.words)
+    }
+
+    fn push(&mut self, members: &[u64], addable: &[u64]) {
+        self.bits.extend(members);
+        self.bits.extend(addable);
+        self.len += 1;
+    }
+
+    /// The place of the ideal of `members` and `unit`, and whether it was there; otherwise its members are, and what can
+    /// be added must follow.
+    fn find(&mut self, members: &[u64], unit: usize) -> (usize, bool) {
+        if self.len * 2 >= self.table.len() {
+            self.widen();
+        }
+        let start = self.bits.len();
+        self.bits.extend(members);
+        set(&mut self.bits[start..], unit);
+        let (known, new) = self.bits.split_at(start);
+        let mut slot = slot(new, self.table.len());
+        while let Some(place) = (self.table[slot] as usize).checked_sub(1) {
+            if &known[place * 2 * self.words..][..self.words] == new {
+                self.bits.truncate(start);
+                return (place, true);
+            }
+            slot = (slot + 1) % self.table.len();
+        }
+        self.len += 1;
+        self.table[slot] = narrow(self.len);
+        (self.len - 1, false)
+    }
+
+    fn widen(&mut self) {
+        let size = self.table.len() * 2;
+        let mut table = vec![0; size];
+        for place in 0..self.len {
+            let mut slot = slot(self.ideal(place).0, size);
+            while table[slot] != 0 {
+                slot = (slot + 1) % size;
+            }
+            table[slot] = narrow(place + 1);
+        }
+        self.table = table;
+    }
+}
+
+/// Where to look first for a set in a table of a power of two. Order does not matter anywhere, so any spread will do.
+fn slot(members: &[u64], size: usize) -> usize {
+    let mix = |hash: u64, &word: &u64| (hash.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let hash = members.iter().fold(0, mix);
+    (hash >> 32) as usize % size
 }
 
 struct Growth {
@@ -137,27 +201,31 @@ impl Growth {
         Self { successors, predecessors, words }
     }
 
-    fn first(&self) -> Ideal {
-        let mut addable = vec![0; self.words].into_boxed_slice();
+    /// Units that can be added to nothing.
+    fn first(&self) -> Vec<u64> {
+        let mut addable = vec![0; self.words];
         for (unit, predecessors) in self.predecessors.iter().enumerate() {
             if predecessors.iter().all(|&word| word == 0) {
                 set(&mut addable, unit);
             }
         }
-        Ideal { members: vec![0; self.words].into_boxed_slice(), addable }
+        addable
     }
 
-    fn grow(&self, before: &Ideal, unit: usize, members: &[u64]) -> Ideal {
-        let mut addable = before.addable.clone();
+    /// Appends the addable units of the last ideal of `level`, whose members are there, made by adding `unit`.
+    fn grow(&self, level: &mut Level, before: &[u64], unit: usize) {
+        let start = level.bits.len();
+        level.bits.extend(before);
+        let (known, addable) = level.bits.split_at_mut(start);
+        let members = &known[start - self.words..];
         addable[unit / 64] &= !(1 << (unit % 64));
         for &successor in &self.successors[unit] {
             let open =
                 self.predecessors[successor].iter().zip(members).any(|(needed, have)| needed & !have != 0);
             if !open {
-                set(&mut addable, successor);
+                set(addable, successor);
             }
         }
-        Ideal { members: members.into(), addable }
     }
 }
 
@@ -165,15 +233,14 @@ fn set(bits: &mut [u64], at: usize) {
     bits[at / 64] |= 1 << (at % 64);
 }
 
-fn with(bits: &[u64], at: usize) -> Box<[u64]> {
-    let mut more: Box<[u64]> = bits.into();
-    set(&mut more, at);
-    more
-}
-
-fn bits(words: &[u64]) -> impl Iterator<Item = usize> + '_ {
-    words.iter().enumerate().flat_map(|(place, &word)| {
-        (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| place * 64 + bit)
+/// Places of the bits that are set, ascending.
+pub(super) fn bits(words: impl Iterator<Item = u64>) -> impl Iterator<Item = usize> {
+    words.enumerate().flat_map(|(place, mut word)| {
+        std::iter::from_fn(move || {
+            let bit = (word != 0).then(|| word.trailing_zeros() as usize)?;
+            word &= word - 1;
+            Some(place * 64 + bit)
+        })
     })
 }
 

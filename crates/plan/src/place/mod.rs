@@ -10,6 +10,8 @@
 
 mod bottleneck;
 mod components;
+mod cut;
+mod decide;
 mod devices;
 mod islands;
 mod judge;
@@ -25,6 +27,7 @@ pub use judge::{Fault, PartScore, Verdict, judge};
 pub(crate) use latency::{LatencyProblem, latency_problem};
 
 use crate::operators::OperatorGraph;
+use decide::Decision;
 use lattice::Lattice;
 use problem::Problem;
 use search::{Budget, Outcome, Search};
@@ -35,6 +38,9 @@ const LINEAR_UNITS_MAX: usize = 1_024;
 
 /// Combinations of used devices that are searched: the values along a linear order then take 128 MiB.
 pub const STATES_MAX: usize = 8_192;
+
+/// Splits in a row that a decision may better; then all values are searched at once.
+const DECISIONS_MAX: usize = 4;
 
 /// Reasons that are printed; the rest are counted.
 const REASONS_MAX: usize = 20;
@@ -103,7 +109,7 @@ pub struct Work {
     pub nets: usize,
     /// Ideals enumerated; 0 when there were too many.
     pub ideals: usize,
-    /// Ideals from which an optimum could still be reached.
+    /// Ideals from which sets were grown in the search for values; 0 when the value was proved without it.
     pub alive: usize,
     /// Sets of units scored, over all searches.
     pub pairs: u64,
@@ -277,17 +283,48 @@ fn contiguous(
         && let Some(lattice) = Lattice::of_ideals(problem, devices, budget.limits())
     {
         work.ideals = lattice.len();
-        let mut search = Search::new(problem, &lattice, devices, communication, upper, floor);
-        whole.complete =
-            whole.split.is_some() && bottleneck::found(&mut search, &problem.slowest(devices), budget);
+        if whole.split.is_some() {
+            decided(problem, &lattice, (devices, communication), floor, &mut whole, budget);
+        }
         if !whole.complete {
-            let outcome = search.run(budget);
-            work.alive = outcome.alive;
-            whole.complete = outcome.complete;
-            whole.split = outcome.split.or(whole.split);
+            let upper = whole.split.as_ref().map_or(f64::INFINITY, |split| split.value);
+            let mut search = Search::new(problem, &lattice, devices, communication, upper, floor);
+            whole.complete =
+                whole.split.is_some() && bottleneck::found(&mut search, &problem.slowest(devices), budget);
+            if !whole.complete {
+                let outcome = search.run(budget);
+                work.alive = outcome.alive;
+                whole.complete = outcome.complete;
+                whole.split = outcome.split.or(whole.split);
+            }
         }
     }
     whole
+}
+
+/// Asks whether anything is below the split that is known, and then below the one found instead, its boundaries moved.
+fn decided(
+    problem: &Problem,
+    lattice: &Lattice,
+    means: (&Devices, Communication),
+    floor: f64,
+    whole: &mut Outcome,
+    budget: &mut Budget<'_>,
+) {
+    for _ in 0..DECISIONS_MAX {
+        let upper = whole.split.as_ref().map_or(f64::INFINITY, |split| split.value);
+        match decide::decide(problem, lattice, means, upper, budget) {
+            Decision::None => whole.complete = true,
+            Decision::Better(split) => {
+                let order: Vec<usize> = split.parts.iter().flat_map(|part| part.units.clone()).collect();
+                let moved = ordered(problem, &order, means, (split.value, floor), budget).split;
+                whole.split = Some(moved.unwrap_or(split));
+                continue;
+            }
+            Decision::Open => {}
+        }
+        break;
+    }
 }
 
 /// The best split along several linear orders.

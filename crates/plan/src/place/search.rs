@@ -8,6 +8,7 @@
 //! rank, which meets each set once; their transfers are kept up to date on the way. What cannot lead below the upper
 //! bound is not followed.
 
+use super::cut::Cut;
 use super::devices::PartCost;
 use super::lattice::Lattice;
 use super::problem::{Problem, share};
@@ -145,16 +146,6 @@ impl Frame {
     }
 }
 
-/// A net that a unit touches.
-#[derive(Clone, Copy)]
-struct Touch {
-    net: u32,
-    /// The net's source; the unit itself where that is it.
-    source: u32,
-    consumers: u32,
-    transfer_ms: f64,
-}
-
 /// A group of devices in the search. A state counts the devices used of every group, as digits of a number.
 struct Digit {
     /// What one more device adds to a state.
@@ -201,23 +192,6 @@ impl Digit {
     }
 }
 
-/// The nets that each unit touches, unit by unit.
-fn touches(problem: &Problem) -> (Vec<usize>, Vec<Touch>) {
-    let mut touched = vec![0];
-    let mut touches = Vec::new();
-    let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-    for unit in 0..problem.units.len() {
-        let own = problem.sourced[unit].iter().map(|&net| (net, unit));
-        for (net, source) in own.chain(problem.consumed[unit].iter().copied()) {
-            let content = &problem.nets[net];
-            let (consumers, transfer_ms) = (count(content.consumers), content.transfer_ms);
-            touches.push(Touch { net: count(net), source: count(source), consumers, transfer_ms });
-        }
-        touched.push(touches.len());
-    }
-    (touched, touches)
-}
-
 /// Counts of used devices that the search tells apart; `None` when they are too many to number.
 pub(super) fn states(devices: &Devices) -> Option<usize> {
     devices.groups.iter().try_fold(1usize, |states, group| states.checked_mul(group.count + 1))
@@ -238,12 +212,8 @@ pub(super) struct Search<'a> {
     links: Vec<Link>,
     /// Accelerator time of what is not in an ideal.
     remaining_ms: Vec<f64>,
-    /// Nets that each unit touches: where a unit's begin, and one more.
-    touched: Vec<usize>,
-    touches: Vec<Touch>,
-    /// Units of a net's consumers that are in the set.
-    inside: Vec<u32>,
-    member: Vec<bool>,
+    /// What the set that is being grown transfers.
+    pub cut: Cut,
 }
 
 impl<'a> Search<'a> {
@@ -289,15 +259,11 @@ impl<'a> Search<'a> {
             stride *= group.count + 1;
         }
         let none = Link { before: 0, group: 0, replicas: 1 };
-        let (touched, touches) = touches(problem);
         Self {
             values,
             links: vec![none; states * lattice.len()],
             remaining_ms,
-            touched,
-            touches,
-            inside: vec![0; problem.nets.len()],
-            member: vec![false; problem.units.len()],
+            cut: Cut::new(problem),
             states,
             digits,
             problem,
@@ -431,7 +397,7 @@ impl<'a> Search<'a> {
             let Some(&(unit, next)) = lattice.steps(top.ideal).get(top.next) else {
                 if top.rank.is_some() {
                     let unit = top.unit;
-                    self.leave(unit);
+                    self.cut.leave(unit);
                 }
                 path.pop();
                 continue;
@@ -446,7 +412,7 @@ impl<'a> Search<'a> {
             if !budget.spend() {
                 return false;
             }
-            frame.transfer_ms += self.enter(unit);
+            frame.transfer_ms += self.cut.enter(unit);
             for group in 0..self.digits.len() {
                 if self.digits[group].bears(&frame) && frame.work_ms >= self.digits[group].least_ms {
                     self.relax(ideal, &frame, group);
@@ -458,41 +424,6 @@ impl<'a> Search<'a> {
             path.push(frame);
         }
         true
-    }
-
-    /// Adds a unit to the set; what its transfers grow by.
-    pub(super) fn enter(&mut self, unit: usize) -> f64 {
-        let mut more = 0.0;
-        for touch in &self.touches[self.touched[unit]..self.touched[unit + 1]] {
-            let inside = &mut self.inside[touch.net as usize];
-            if touch.source as usize == unit {
-                match (*inside > 0, *inside < touch.consumers) {
-                    (false, true) => more += touch.transfer_ms,
-                    (true, false) => more -= touch.transfer_ms,
-                    _ => {}
-                }
-                continue;
-            }
-            *inside += 1;
-            if self.member[touch.source as usize] {
-                if *inside == touch.consumers {
-                    more -= touch.transfer_ms;
-                }
-            } else if *inside == 1 {
-                more += touch.transfer_ms;
-            }
-        }
-        self.member[unit] = true;
-        more
-    }
-
-    pub(super) fn leave(&mut self, unit: usize) {
-        for touch in &self.touches[self.touched[unit]..self.touched[unit + 1]] {
-            if touch.source as usize != unit {
-                self.inside[touch.net as usize] -= 1;
-            }
-        }
-        self.member[unit] = false;
     }
 
     fn load(&self, group: usize, frame: &Frame, replicas: usize) -> f64 {
