@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, bail};
 use plan::pipeline::Level;
-use plan::{Devices, Group, Kind};
+use plan::{Devices, Group};
 
 /// `16GiB`, `80GB` or a plain number of bytes.
 pub(crate) fn bytes(text: &str) -> anyhow::Result<u64> {
@@ -59,12 +59,11 @@ fn group(item: &str) -> anyhow::Result<Group> {
     };
     if let Some(count) = what.strip_suffix("cpus").or_else(|| what.strip_suffix("cpu")) {
         let count = number(count)?;
-        return Ok(Group { kind: Kind::Cpu, count, memory_bytes: None, speed, link: 1.0 });
+        return Ok(Group { speed, ..Group::cpus(count) });
     }
     let (count, memory) =
         what.split_once('x').with_context(|| format!("{item:?} is neither COUNTxMEMORY nor COUNTcpu"))?;
-    let memory_bytes = Some(bytes(memory.trim())?);
-    Ok(Group { kind: Kind::Accelerator, count: number(count)?, memory_bytes, speed, link: 1.0 })
+    Ok(Group { speed, ..Group::accelerators(number(count)?, bytes(memory.trim())?) })
 }
 
 fn list<T>(text: &str, one: impl Fn(&str) -> anyhow::Result<T>) -> anyhow::Result<Vec<T>> {

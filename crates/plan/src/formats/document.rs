@@ -46,6 +46,17 @@ pub struct GroupDocument {
     pub speed: f64,
     /// Link speed, as a multiple of what the graph's transfer times are for.
     pub link: f64,
+    /// The machine that they are in.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub machine: usize,
+    /// Speed of the link to other machines, as a multiple of the same; missing where it is the link's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub across: Option<f64>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_first(machine: &usize) -> bool {
+    *machine == 0
 }
 
 /// A kind of device, as written.
@@ -168,6 +179,8 @@ impl GroupDocument {
             memory_bytes: group.memory_bytes,
             speed: group.speed,
             link: group.link,
+            machine: group.machine,
+            across: (group.across != group.link).then_some(group.across),
         }
     }
 
@@ -183,6 +196,8 @@ impl GroupDocument {
             memory_bytes: self.memory_bytes,
             speed: self.speed,
             link: self.link,
+            machine: self.machine,
+            across: self.across.unwrap_or(self.link),
         }
     }
 }

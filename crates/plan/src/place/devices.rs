@@ -7,7 +7,7 @@ use thiserror::Error;
 pub const GROUP_MAX: usize = 4_096;
 
 /// Groups at most.
-const GROUPS_MAX: usize = 8;
+const GROUPS_MAX: usize = 64;
 
 /// Equal devices.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,19 +22,32 @@ pub struct Group {
     pub speed: f64,
     /// How fast one exchanges data with the host, as a multiple of the link that the graph's transfer times are for.
     pub link: f64,
+    /// The machine that they are in.
+    pub machine: usize,
+    /// How fast one exchanges data that other machines need or made, as a multiple of the same; matters only where there
+    /// are several machines.
+    pub across: f64,
 }
 
 impl Group {
     /// Accelerators as the graph's times have them.
     #[must_use]
     pub fn accelerators(count: usize, memory_bytes: u64) -> Self {
-        Self { kind: Kind::Accelerator, count, memory_bytes: Some(memory_bytes), speed: 1.0, link: 1.0 }
+        Self {
+            kind: Kind::Accelerator,
+            count,
+            memory_bytes: Some(memory_bytes),
+            speed: 1.0,
+            link: 1.0,
+            machine: 0,
+            across: 1.0,
+        }
     }
 
     /// CPUs as the graph's times have them, with all the memory they want.
     #[must_use]
     pub fn cpus(count: usize) -> Self {
-        Self { kind: Kind::Cpu, count, memory_bytes: None, speed: 1.0, link: 1.0 }
+        Self { kind: Kind::Cpu, memory_bytes: None, ..Self::accelerators(count, 0) }
     }
 
     /// The time that `accelerator_ms` or `cpu_ms` becomes on one of these.
@@ -90,6 +103,16 @@ pub enum DeviceFault {
         /// Its value.
         value: f64,
     },
+    /// Replicas on several machines.
+    #[error(
+        "parts are not replicated over machines with links of their own; leave out the exchange speed, or plan a pipeline"
+    )]
+    ReplicatedMachines,
+    /// A planner that knows one link only.
+    #[error(
+        "islands, and the time of one sample, are planned with one link; leave out the machines, or ask for contiguous parts"
+    )]
+    OneLink,
     /// Replicas could not exchange anything.
     #[error("replicas exchange {value} bytes a second; give a positive number")]
     Exchange {
@@ -106,6 +129,26 @@ impl Devices {
             groups: vec![Group::accelerators(accelerators, memory_bytes), Group::cpus(cpus)],
             exchange_bytes_per_second: None,
         }
+    }
+
+    /// These devices in each of so many machines; between machines the link is `across` times as fast as within one.
+    #[must_use]
+    pub fn on_machines(&self, machines: usize, across: f64) -> Self {
+        let machine = |machine| {
+            let group = move |group: &Group| Group { machine, across: group.link * across, ..*group };
+            self.groups.iter().map(group)
+        };
+        let groups = (0..machines.min(GROUPS_MAX + 1)).flat_map(machine).collect();
+        Self { groups, exchange_bytes_per_second: self.exchange_bytes_per_second }
+    }
+
+    /// Whether there are several machines, and it matters which of them a part is on.
+    #[must_use]
+    pub fn hierarchical(&self) -> bool {
+        let mut used = self.groups.iter().filter(|group| group.count > 0);
+        let first = used.next().map(|group| group.machine);
+        used.any(|group| Some(group.machine) != first)
+            && self.groups.iter().any(|group| group.kind == Kind::Accelerator && group.across != group.link)
     }
 
     /// How many devices there are.
@@ -129,11 +172,16 @@ impl Devices {
             if group.count > GROUP_MAX {
                 faults.push(DeviceFault::Count { group: number, found: group.count });
             }
-            for (what, value) in [("speed", group.speed), ("link speed", group.link)] {
+            for (what, value) in
+                [("speed", group.speed), ("link speed", group.link), ("speed across machines", group.across)]
+            {
                 if !positive(value) {
                     faults.push(DeviceFault::Speed { group: number, what, value });
                 }
             }
+        }
+        if self.hierarchical() && self.exchange_bytes_per_second.is_some() {
+            faults.push(DeviceFault::ReplicatedMachines);
         }
         if let Some(value) = self.exchange_bytes_per_second.filter(|value| !positive(*value)) {
             faults.push(DeviceFault::Exchange { value });

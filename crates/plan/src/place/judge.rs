@@ -137,7 +137,7 @@ pub fn judge(
     let part_of = parts_of_operators(graph, placement, &mut faults);
     check_devices(devices, placement, &mut faults);
     check_colors(graph, &part_of, &mut faults);
-    let transfers = transfers(graph, placement, &part_of);
+    let transfers = transfers(graph, devices, placement, &part_of);
     let followers = crate::operators::adjacency(part_of.len(), forward(graph));
     let training = graph.operators().iter().any(|operator| operator.backward);
     let mut parts = Vec::with_capacity(placement.parts.len());
@@ -236,22 +236,42 @@ fn check_colors(graph: &OperatorGraph, part_of: &[Option<usize>], faults: &mut V
     faults.extend(torn.map(|(color, parts)| Fault::Color { color, parts: parts.len() }));
 }
 
-/// What each part pays: every output that leaves it, once; every output that enters it, once.
-fn transfers(graph: &OperatorGraph, placement: &Placement, part_of: &[Option<usize>]) -> Vec<f64> {
-    let mut paid: BTreeSet<(usize, usize)> = BTreeSet::new();
-    for &(source, target) in graph.edges() {
-        if let (Some(from), Some(to)) = (part_of[source], part_of[target])
-            && from != to
-        {
-            paid.insert((from, source));
-            paid.insert((to, source));
+/// What each part pays, in the time of its own link: every output that leaves it, once; every output that enters it, once.
+/// What another machine needs, or made, takes the link across.
+fn transfers(
+    graph: &OperatorGraph,
+    devices: &Devices,
+    placement: &Placement,
+    part_of: &[Option<usize>],
+) -> Vec<f64> {
+    let machine_of = |part: usize| {
+        let group = placement.parts.get(part).and_then(|part| devices.groups.get(part.group));
+        group.map(|group| group.machine)
+    };
+    // Who handles an output, and whether with another machine.
+    let mut paid: BTreeMap<(usize, usize), bool> = BTreeMap::new();
+    let edges = graph.edges();
+    let mut from = 0;
+    while let Some(&(source, _)) = edges.get(from) {
+        let own = edges[from..].iter().take_while(|edge| edge.0 == source);
+        let targets = own.clone().map(|edge| edge.1).chain([source]);
+        let parts: BTreeSet<usize> = targets.filter_map(|place| part_of[place]).collect();
+        for &part in parts.iter().filter(|_| part_of[source].is_some() && parts.len() > 1) {
+            let far = parts.iter().any(|&other| machine_of(other) != machine_of(part));
+            paid.insert((part, source), far);
         }
+        from += own.count();
     }
-    let mut sums = vec![0.0; placement.parts.len()];
-    for (part, source) in paid {
-        sums[part] += graph.operators()[source].transfer_ms;
+    let mut sums = vec![(0.0, 0.0); placement.parts.len()];
+    for ((part, source), far) in paid {
+        let sum: &mut (f64, f64) = &mut sums[part];
+        *(if far { &mut sum.1 } else { &mut sum.0 }) += graph.operators()[source].transfer_ms;
     }
-    sums
+    let whole = |((near, far), part): ((f64, f64), &super::Part)| {
+        let slower = devices.groups.get(part.group).map_or(1.0, |group| group.link / group.across);
+        near + far * if devices.hierarchical() { slower } else { 1.0 }
+    };
+    sums.into_iter().zip(&placement.parts).map(whole).collect()
 }
 
 /// Edges of the forward pass.

@@ -1,7 +1,7 @@
 //! What the planner of one sample's time needs of a graph: units in order, with everything about them in one place.
 
 use super::problem::Problem;
-use super::{Devices, PlaceError, usable};
+use super::{DeviceFault, Devices, PlaceError, usable};
 use crate::operators::{OperatorGraph, adjacency};
 
 /// Units numbered so that edges point to greater numbers.
@@ -24,6 +24,9 @@ pub(crate) fn latency_problem(
     graph: &OperatorGraph,
     devices: &Devices,
 ) -> Result<LatencyProblem, PlaceError> {
+    if devices.hierarchical() {
+        return Err(PlaceError::Devices(vec![DeviceFault::OneLink]));
+    }
     let problem = Problem::new(graph, devices);
     usable(graph, &problem, devices)?;
     let count = problem.units.len();

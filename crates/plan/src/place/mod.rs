@@ -17,6 +17,7 @@ mod islands;
 mod judge;
 mod latency;
 mod lattice;
+mod machines;
 mod order;
 mod problem;
 mod search;
@@ -183,7 +184,8 @@ pub enum PlaceError {
     NoneFound,
 }
 
-/// The contiguous placement with the least greatest load.
+/// The contiguous placement with the least greatest load. Where there are several machines, the devices of each take parts
+/// that follow each other in a linear order, of which several are searched.
 ///
 /// # Errors
 ///
@@ -194,6 +196,9 @@ pub fn place(
     communication: Communication,
     limits: Limits<'_>,
 ) -> Result<(Placement, Report), PlaceError> {
+    if devices.hierarchical() {
+        return machines::place(graph, devices, communication, limits);
+    }
     let problem = Problem::new(graph, devices);
     let devices = usable(graph, &problem, devices)?;
     let mut budget = Budget::new(limits);

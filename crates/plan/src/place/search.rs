@@ -41,6 +41,11 @@ impl<'a> Budget<'a> {
         self.limits
     }
 
+    /// Whether more may be done.
+    pub(super) fn lasts(&self) -> bool {
+        !self.stopped
+    }
+
     /// Counts one set; whether it may be looked at.
     pub(super) fn spend(&mut self) -> bool {
         self.pairs += 1;

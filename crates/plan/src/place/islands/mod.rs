@@ -21,8 +21,8 @@ pub use model::{Answer, Model, ModelError};
 use super::problem::Problem;
 use super::search::{Budget, Split, SplitPart};
 use super::{
-    Binding, Communication, Devices, Infeasible, Limits, PlaceError, Placement, Report, Work, binding,
-    contiguous, judge, usable,
+    Binding, Communication, DeviceFault, Devices, Infeasible, Limits, PlaceError, Placement, Report, Work,
+    binding, contiguous, judge, usable,
 };
 use crate::operators::OperatorGraph;
 use exact::Exact;
@@ -55,6 +55,9 @@ pub fn place_islands(
     limits: Limits<'_>,
     seed_and_moves: (u64, u64),
 ) -> Result<(Placement, Report), PlaceError> {
+    if devices.hierarchical() {
+        return Err(PlaceError::Devices(vec![DeviceFault::OneLink]));
+    }
     let alone = Devices { exchange_bytes_per_second: None, ..devices.clone() };
     let problem = Problem::loose(graph, &alone);
     let devices = usable(graph, &problem, &alone)?;
