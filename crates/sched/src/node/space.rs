@@ -204,6 +204,25 @@ impl Space {
         parts.filter(|part| part.units >= units).any(|part| shared.bears(part, &others))
     }
 
+    /// Asserts that the runs in `held` may be where they are.
+    ///
+    /// # Panics
+    /// When bookkeeping is broken, which is a bug of the world.
+    pub(super) fn check(&self, held: &[(ModelId, PartitionId)]) {
+        if self.is_plain() {
+            return;
+        }
+        for (at, (model, partition)) in held.iter().enumerate() {
+            let others: Vec<(ModelId, PartitionId)> =
+                held.iter().enumerate().filter(|(place, _)| *place != at).map(|(_, other)| *other).collect();
+            // Promised floors look ahead to who comes next; all else holds in any order.
+            match self.allows(*model, *partition, &others) {
+                Ok(()) | Err(SpaceRefusal::Floor { .. }) => {}
+                Err(refusal) => panic!("model {model} on partition {partition}: {refusal}"),
+            }
+        }
+    }
+
     fn place(&self, partition: PartitionId) -> Option<(usize, Part)> {
         self.places.get(usize::from(partition.0)).copied().flatten()
     }

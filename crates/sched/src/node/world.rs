@@ -250,6 +250,12 @@ impl NodeWorld {
         self.partitions.iter().filter(|(_, partition)| partition.holder.is_none()).map(|(id, _)| *id)
     }
 
+    /// Whether no run holds a partition that there is.
+    #[must_use]
+    pub fn is_idle(&self, id: PartitionId) -> bool {
+        self.partitions.get(&id).is_some_and(|partition| partition.holder.is_none())
+    }
+
     /// A partition's name for people.
     #[must_use]
     pub fn partition_name(&self, id: PartitionId) -> Option<&str> {
@@ -388,6 +394,7 @@ impl NodeWorld {
             assert_eq!(self.memory.allows(run.partition, run.model), Ok(()), "{}", run.id);
         }
         self.memory.check();
+        self.space.check(&self.held());
     }
 }
 

@@ -1,10 +1,11 @@
 //! Scenarios of a device that is shared in parts: its grid, constraints between tenants, slow-downs of neighbours.
 
 use super::{BatchEntry, ModelEntry, Scenario};
-use sched::node::{BucketCost, Event, Part, PartCost, PartCosts, Rule};
+use sched::World as _;
+use sched::node::{BucketCost, Event, NodeWorld, Part, PartCost, PartCosts, Rule};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use vocab::{ModelId, PartitionId, Profile, Span};
+use vocab::{ModelId, PartitionId, Profile, Span, Time};
 
 /// A device shared in parts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -227,6 +228,9 @@ impl Scenario {
                 ));
             }
         }
+        if faults.is_empty() && !self.rules.is_empty() {
+            faults.extend(self.rule_faults());
+        }
         for entry in &self.slowdowns {
             if !(entry.times.is_finite() && entry.times >= 1.0) {
                 faults.push(format!(
@@ -236,6 +240,22 @@ impl Scenario {
             }
         }
         faults
+    }
+}
+
+impl Scenario {
+    /// Models that constraints keep from every part even of an empty device.
+    fn rule_faults(&self) -> Vec<String> {
+        let mut world = NodeWorld::new();
+        for event in self.partition_events().into_iter().chain(self.rule_events()) {
+            world.apply(Time::ZERO, &event);
+        }
+        let shut_out = |(id, model): (u32, &ModelEntry)| {
+            let open = world.partitions().any(|(at, _)| world.space().allows(ModelId(id), at, &[]).is_ok());
+            let name = &model.name;
+            (!open).then(|| format!("rules: the floors of others leave {name:?} no part; add smaller parts"))
+        };
+        (0..).zip(&self.models).filter_map(shut_out).collect()
     }
 }
 

@@ -55,6 +55,12 @@ impl<'w> Starts<'w> {
         self.parts.fits(model, partition) && self.rooms.way(model, partition).is_some()
     }
 
+    /// Whether a run may go on on `partition`: it stays on its device.
+    pub(super) fn reaches(&self, run: RunId, partition: PartitionId) -> bool {
+        let at = self.world.run(run).map(|run| run.partition);
+        at.is_some_and(|at| at == partition || self.world.space().peers(at).contains(&partition))
+    }
+
     /// The most urgent requests of `model` in one batch of at most `rows_max` rows; the first always goes in.
     pub(super) fn batch(&self, model: ModelId, rows_max: u32) -> (Vec<RequestId>, u32) {
         let filled = super::batch::fill(self.world, self.waiting(model), rows_max);
@@ -156,15 +162,31 @@ impl Sizes {
         Self { whole, units }
     }
 
+    /// Sizes of which constraints leave `model` some part of an empty device.
+    pub(super) fn open_to(&self, world: &NodeWorld, model: ModelId) -> Vec<u32> {
+        let space = world.space();
+        if space.rules().is_empty() {
+            return self.units.clone();
+        }
+        let open = |units: &u32| {
+            let mut sized = world.partitions().filter(|(id, _)| units_of(world, *id, self) == *units);
+            sized.any(|(id, _)| space.allows(model, id, &[]).is_ok())
+        };
+        self.units.iter().copied().filter(open).collect()
+    }
+
+    /// The largest size open to `model`.
+    pub(super) fn largest(&self, world: &NodeWorld, model: ModelId) -> u32 {
+        let largest = self.units.last().copied().unwrap_or(self.whole);
+        if world.space().rules().is_empty() {
+            return largest;
+        }
+        self.open_to(world, model).last().copied().unwrap_or(largest)
+    }
+
     /// How costs name a part of so many units.
     pub(super) const fn share(&self, units: u32) -> Option<u32> {
         if units < self.whole { Some(units) } else { None }
-    }
-
-    /// The smallest size of at least so many units, or the largest there is.
-    pub(super) fn at_least(&self, units: u32) -> u32 {
-        let at = self.units.partition_point(|size| *size < units).min(self.units.len().saturating_sub(1));
-        self.units.get(at).copied().unwrap_or(self.whole)
     }
 }
 
@@ -198,8 +220,9 @@ impl Point {
 pub(super) fn points(world: &NodeWorld, model: ModelId, sizes: &Sizes, limit: Span) -> Vec<Point> {
     let (costs, rows_max) = (world.costs(model), super::batch::rows_max(world, model));
     let mut found = Vec::new();
+    let open = sizes.open_to(world, model);
     for rows in costs.bucket_sizes().map(|rows| rows.min(rows_max)) {
-        for units in &sizes.units {
+        for units in &open {
             let time = costs.of_on(rows, sizes.share(*units));
             if time <= limit {
                 found.push(Point { rows, units: *units, time });
@@ -219,9 +242,11 @@ pub(super) fn optimum(now: Time, world: &NodeWorld, model: ModelId, sizes: &Size
     let half = points(world, model, sizes, promise.scale(1, 2));
     let gathered = |point: &Point| point.time + gap * u64::from(point.rows) <= promise;
     let timely: Vec<Point> = half.iter().copied().filter(gathered).collect();
-    best(&timely).or_else(|| best(&half)).or_else(|| best(&points(world, model, sizes, promise))).unwrap_or_else(
-        || Point { rows: 1, units: sizes.whole, time: world.costs(model).of(1) },
-    )
+    let any = || best(&points(world, model, sizes, promise));
+    best(&timely).or_else(|| best(&half)).or_else(any).unwrap_or_else(|| {
+        let units = sizes.largest(world, model);
+        Point { rows: 1, units, time: world.costs(model).of_on(1, sizes.share(units)) }
+    })
 }
 
 /// The time a model's answers are promised within; without a promise ten times its longest run.

@@ -1,0 +1,289 @@
+//! D-STACK (IEEE TCC 12(4), 2024, in our reading): every model runs at its knee, often enough for its promise, in a
+//! timetable of parts and times; what the timetable leaves idle goes to whoever was served least.
+//!
+//! ```text
+//! units |  C  |           |  C  |          mandatory: each model once a promise, spread over the session
+//!       |     A     |     A     |
+//!       |  B  |(B)  |  B  |(D)  |          opportunistic: over before the next reservation of those units
+//!         session = the longest promise
+//! ```
+//!
+//! The timetable is made for each session anew, from what runs are believed to take and the rates seen.
+
+use super::starts::{Point, Sizes, Starts, optimum, promise, units_of};
+use crate::Policy;
+use crate::node::{Decision, NodeWorld, Rule, Why};
+use std::collections::BTreeMap;
+use vocab::{ModelId, PartitionId, Span, Time};
+
+/// Sessions that the scoreboard remembers: each takes a tenth off what came before.
+const REMEMBERED: u128 = 10;
+
+/// Most runs of one model in a session's timetable.
+const RUNS_MAX: u64 = 64;
+
+/// Knee, timetable, and fair shares of what is left.
+#[derive(Clone, Debug, Default)]
+pub struct DStack {
+    session: Option<(Time, Time)>,
+    timetable: Vec<Reservation>,
+    /// Unit-time given to each model lately.
+    served: BTreeMap<ModelId, u128>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Reservation {
+    model: ModelId,
+    partition: PartitionId,
+    begin: Time,
+    end: Time,
+    rows: u32,
+}
+
+/// A run that could begin now.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    point: Point,
+    partition: PartitionId,
+    /// Units that stay idle right beside it: the fewer the less is cut up.
+    beside: u32,
+}
+
+impl DStack {
+    /// A session begins: everything is planned anew.
+    fn plan(&mut self, now: Time, world: &NodeWorld, sizes: &Sizes) {
+        for score in self.served.values_mut() {
+            *score -= *score / REMEMBERED;
+        }
+        self.timetable.clear();
+        let asked = |model: ModelId| {
+            // Models that nobody asks have no place in the timetable.
+            let expected = world.row_gap(now, model).is_some_and(|gap| gap <= promise(world, model) * 2);
+            !world.queue(model).is_empty() || expected
+        };
+        let mut models: Vec<(Span, ModelId)> = world
+            .models()
+            .filter(|spec| asked(spec.id))
+            .map(|spec| (promise(world, spec.id), spec.id))
+            .collect();
+        models.sort_unstable();
+        let Some((length, _)) = models.last().copied() else { return };
+        self.session = Some((now, now + length));
+        for (within, model) in models {
+            let point = optimum(now, world, model, sizes);
+            let runs = (length.ns() / within.ns().max(1)).clamp(1, RUNS_MAX);
+            let mut earliest = now;
+            for run in 0..runs {
+                let opens = now + within * run;
+                let latest = (opens + within).before(point.time);
+                let Some(found) = self.place(world, sizes, model, &point, earliest.max(opens), latest) else {
+                    continue;
+                };
+                earliest = found.begin + within;
+                self.timetable.push(found);
+            }
+        }
+        self.timetable.sort_by_key(|reservation| (reservation.begin, reservation.model));
+    }
+
+    /// The first time from `earliest` to `latest` at which a part of the point's size is free.
+    fn place(
+        &self,
+        world: &NodeWorld,
+        sizes: &Sizes,
+        model: ModelId,
+        point: &Point,
+        earliest: Time,
+        latest: Time,
+    ) -> Option<Reservation> {
+        let space = world.space();
+        let ends = self.timetable.iter().map(|other| other.end);
+        let running = world.runs().map(|run| earliest + world.remaining(earliest, run));
+        let mut times: Vec<Time> =
+            ends.chain(running).chain([earliest]).filter(|at| (earliest..=latest).contains(at)).collect();
+        times.sort_unstable();
+        times.dedup();
+        let fitting: Vec<PartitionId> = world
+            .partitions()
+            .map(|(id, _)| id)
+            .filter(|id| units_of(world, *id, sizes) == point.units && space.allows(model, *id, &[]).is_ok())
+            .collect();
+        for begin in times {
+            let end = begin + point.time;
+            let free = |partition: &&PartitionId| {
+                let meets = |other: &Reservation| {
+                    other.begin < end
+                        && begin < other.end
+                        && in_the_way(world, (model, **partition), (other.model, other.partition))
+                };
+                !self.timetable.iter().any(meets)
+                    && fits_sum(world, sizes, &self.timetable, **partition, begin, end)
+            };
+            if let Some(partition) = fitting.iter().find(free) {
+                return Some(Reservation { model, partition: *partition, begin, end, rows: point.rows });
+            }
+        }
+        None
+    }
+
+    /// Begins what the timetable has now; what nobody waits for is struck out.
+    fn mandatory(&mut self, starts: &mut Starts<'_>, sizes: &Sizes) {
+        let now = starts.now;
+        let mut timetable = std::mem::take(&mut self.timetable);
+        timetable.retain(|entry| {
+            if entry.begin > now {
+                return true;
+            }
+            if starts.rows(entry.model) == 0 {
+                return false;
+            }
+            if !starts.parts.is_alone(entry.partition) || !starts.may_begin(entry.model, entry.partition) {
+                return now < entry.end;
+            }
+            let units = units_of(starts.world, entry.partition, sizes);
+            let (requests, _) = starts.batch(entry.model, entry.rows);
+            starts.start(entry.model, entry.partition, requests, Why::Reserved { units });
+            self.account(starts.world, entry.model, entry.rows, entry.partition, units);
+            false
+        });
+        self.timetable = timetable;
+    }
+
+    fn account(&mut self, world: &NodeWorld, model: ModelId, rows: u32, partition: PartitionId, units: u32) {
+        let time = world.cost_on(model, rows, partition);
+        *self.served.entry(model).or_default() += u128::from(time.ns()) * u128::from(units);
+    }
+
+    /// Gives idle units away, to the model served least first.
+    fn opportunistic(&mut self, starts: &mut Starts<'_>, sizes: &Sizes) {
+        let mut models: Vec<ModelId> = starts.world.models().map(|spec| spec.id).collect();
+        let mut begun: Vec<ModelId> = Vec::new();
+        models.retain(|model| starts.rows(*model) > 0);
+        while !models.is_empty() {
+            models.sort_by_key(|model| (self.served.get(model).copied().unwrap_or(0), *model));
+            let model = models.remove(0);
+            let point = optimum(starts.now, starts.world, model, sizes);
+            // A model with a run under way takes more units only for a full batch.
+            let busy = starts.is_active(model) || begun.contains(&model);
+            if busy && starts.rows(model) < point.rows {
+                continue;
+            }
+            let Some(found) = self.best(starts, sizes, model, &point) else { continue };
+            let (requests, rows) = starts.batch(model, found.point.rows);
+            let units = found.point.units;
+            starts.start(model, found.partition, requests, Why::Idle { units });
+            self.account(starts.world, model, rows, found.partition, units);
+            begun.push(model);
+            if starts.rows(model) > 0 {
+                models.push(model);
+            }
+        }
+    }
+
+    /// The best run of `model` on units that are idle: over before they are reserved, and in time for its requests.
+    fn best(&self, starts: &Starts<'_>, sizes: &Sizes, model: ModelId, point: &Point) -> Option<Candidate> {
+        let (world, now) = (starts.world, starts.now);
+        let deadline = starts.head_deadline(model)?;
+        let costs = world.costs(model);
+        let rows = starts.rows(model).min(point.rows);
+        let mut best: Option<Candidate> = None;
+        for partition in starts.parts.idle() {
+            let units = units_of(world, partition, sizes);
+            if units > point.units {
+                continue;
+            }
+            let time = costs.of_on(rows, sizes.share(units));
+            let candidate = Candidate { point: Point { rows, units, time }, partition, beside: 0 };
+            let worse = |best: &Candidate| best.point.efficacy() > candidate.point.efficacy() * (1.0 + 1e-9);
+            if now + time > deadline || best.as_ref().is_some_and(worse) {
+                continue;
+            }
+            if !starts.parts.is_alone(partition)
+                || !starts.may_begin(model, partition)
+                || !self.leaves_reserved(world, sizes, (model, partition), now, now + time)
+            {
+                continue;
+            }
+            let candidate = Candidate { beside: starts.parts.idle_beside(partition), ..candidate };
+            let better = best.as_ref().is_none_or(|best| {
+                let (a, b) = (candidate.point.efficacy(), best.point.efficacy());
+                a > b * (1.0 + 1e-9) || (a > b * (1.0 - 1e-9) && candidate.beside < best.beside)
+            });
+            if better {
+                best = Some(candidate);
+            }
+        }
+        best
+    }
+
+    /// Whether a run from `begin` to `end` leaves the units of every reservation free for it, but for those of its own
+    /// model, which it serves ahead of time.
+    fn leaves_reserved(
+        &self,
+        world: &NodeWorld,
+        sizes: &Sizes,
+        (model, partition): (ModelId, PartitionId),
+        begin: Time,
+        end: Time,
+    ) -> bool {
+        let others = |entry: &&Reservation| entry.model != model && entry.begin < end && begin < entry.end;
+        let reserved: Vec<Reservation> = self.timetable.iter().filter(others).copied().collect();
+        reserved.iter().all(|entry| !in_the_way(world, (model, partition), (entry.model, entry.partition)))
+            && fits_sum(world, sizes, &reserved, partition, begin, end)
+    }
+}
+
+/// Whether two runs cannot be at the same time: they share units, or their models are to be apart.
+fn in_the_way(world: &NodeWorld, a: (ModelId, PartitionId), b: (ModelId, PartitionId)) -> bool {
+    let apart =
+        |rule: &Rule| matches!(rule, Rule::Apart(x, y) if (*x, *y) == (a.0, b.0) || (*y, *x) == (a.0, b.0));
+    !world.space().are_disjoint(a.1, b.1) || world.space().rules().iter().any(apart)
+}
+
+/// Whether floating parts reserved from `begin` to `end` leave the units of `partition` free: they have no places, so
+/// their sum counts.
+fn fits_sum(
+    world: &NodeWorld,
+    sizes: &Sizes,
+    reserved: &[Reservation],
+    partition: PartitionId,
+    begin: Time,
+    end: Time,
+) -> bool {
+    if world.space().part(partition).is_none_or(|part| part.first.is_some()) {
+        return true;
+    }
+    let meets = |entry: &&Reservation| entry.begin < end && begin < entry.end;
+    let during: u32 =
+        reserved.iter().filter(meets).map(|entry| units_of(world, entry.partition, sizes)).sum();
+    // A bound on their sum at any one time, exact where they all meet.
+    during + units_of(world, partition, sizes) <= sizes.whole
+}
+
+impl Policy<NodeWorld> for DStack {
+    fn name(&self) -> &'static str {
+        "dstack"
+    }
+
+    fn decide(&mut self, now: Time, world: &NodeWorld) -> Vec<Decision> {
+        let sizes = Sizes::of(world);
+        let mut starts = Starts::new(now, world);
+        starts.reject_hopeless();
+        if self.session.is_none_or(|(_, end)| now >= end) {
+            self.session = None;
+            if world.waiting_len() > 0 {
+                self.plan(now, world, &sizes);
+            }
+        }
+        self.mandatory(&mut starts, &sizes);
+        self.opportunistic(&mut starts, &sizes);
+        starts.decisions
+    }
+
+    fn wake(&self, now: Time) -> Option<Time> {
+        let reserved = self.timetable.iter().map(|entry| entry.begin);
+        let over = self.timetable.iter().map(|entry| entry.end);
+        let session = self.session.map(|(_, end)| end).filter(|_| !self.timetable.is_empty());
+        reserved.chain(over).chain(session).filter(|at| *at > now).min()
+    }
+}
