@@ -169,6 +169,7 @@ fn gavel(settings: &Settings) -> anyhow::Result<Vec<Peer>> {
         (short, [8, 16, 24], "simulation", "gavel-makespan-alike", 19.9862 * 3_600.0, 21.2874, 0.0),
         (stream, [12, 12, 12], "simulation", "gavel", 52_396.297, 0.0, 5.87),
         (stream, [12, 12, 12], "simulation", "gavel-alike", 69_123.704, 0.0, 6.24),
+        (stream, [12, 12, 12], "simulation", "gavel-isolated", 69_466.797, 0.0, 5.36),
         ("physical_cluster/artifact_evaluation", [2, 0, 4], "simulation", "gavel", 4_322.147, 0.0, 0.0),
     ] {
         let throughputs = data::throughputs(settings, table)?;

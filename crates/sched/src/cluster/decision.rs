@@ -66,6 +66,8 @@ pub enum Goal {
     Makespan,
     /// The last end as if all kinds of GPU were alike.
     MakespanAlike,
+    /// Nothing: each job gets an even part of every kind (Gavel's "isolated").
+    Isolated,
 }
 
 /// A job's claim to a share.

@@ -1,6 +1,6 @@
 //! Facts about the cluster.
 
-use super::{JobId, JobSpec, NodeId, NodeSpec};
+use super::{JobId, JobSpec, NodeId, NodeSpec, Real};
 use serde::{Deserialize, Serialize};
 use vocab::{ModelId, Span, Time};
 
@@ -69,8 +69,13 @@ pub enum Event {
     RoundDone {
         /// The job.
         job: JobId,
-        /// In so much time.
-        took: Span,
+        /// In so much time, in s.
+        took: Real,
+    },
+    /// A round ended.
+    RoundEnded {
+        /// When, in s.
+        at: Real,
     },
     /// How fast a job is on each kind of GPU.
     RatesMeasured {
@@ -83,8 +88,8 @@ pub enum Event {
     PlanReady {
         /// The number of the question.
         number: u64,
-        /// Shares of time by job and kind of node, in the order they were asked for, in 10^-15.
-        shares: Vec<(JobId, Vec<u64>)>,
+        /// Shares of time by job and kind of node, in the order they were asked for.
+        shares: Vec<(JobId, Vec<Real>)>,
     },
     /// A job is done.
     JobFinished {

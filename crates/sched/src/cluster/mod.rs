@@ -12,6 +12,7 @@ pub mod minio;
 mod node;
 pub mod pair;
 pub mod policy;
+mod real;
 mod world;
 
 pub use decision::{Claim, Decision, Goal, Regrant};
@@ -20,6 +21,7 @@ pub use free::{Free, FreeNode};
 pub use grant::{GpuMask, Grant, Piece};
 pub use job::{GpuNeed, Job, JobId, JobSpec, Level, Phase};
 pub use node::{NodeId, NodeSpec};
+pub use real::Real;
 pub use world::{ClusterWorld, Plan, Refusal};
 
 #[cfg(test)]

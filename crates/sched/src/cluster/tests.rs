@@ -54,14 +54,15 @@ fn fact() -> impl Strategy<Value = Event> {
             job: JobId(id),
             steps: steps.into_iter().map(Span::from_ns).collect(),
         }),
-        1 => (0u64..9, prop::collection::vec((0u32..12, prop::collection::vec(0u64..1 << 30, 2)), 0..9)).prop_map(
+        1 => (0u64..9, prop::collection::vec((0u32..12, prop::collection::vec(0.0f64..1.0, 2)), 0..9)).prop_map(
             |(number, shares)| {
-                let shares = shares.into_iter().map(|(id, shares)| (JobId(id), shares)).collect();
+                let real = |shares: Vec<f64>| shares.into_iter().map(Real::of).collect();
+                let shares = shares.into_iter().map(|(id, shares)| (JobId(id), real(shares))).collect();
                 Event::PlanReady { number, shares }
             }
         ),
         1 => (0u32..12, 1u64..90).prop_map(|(id, ns)| {
-            Event::RoundDone { job: JobId(id), took: Span::from_ns(ns) }
+            Event::RoundDone { job: JobId(id), took: Real::of(ns as f64 / 1e9) }
         }),
         1 => (0u32..12, prop::collection::vec(0u64..3, 2)).prop_map(|(id, micro)| {
             Event::RatesMeasured { job: JobId(id), micro }

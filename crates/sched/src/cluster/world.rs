@@ -5,6 +5,7 @@
 
 use super::{
     Decision, Event, Free, FreeNode, GpuMask, Grant, Job, JobId, JobSpec, Level, NodeId, NodeSpec, Phase,
+    Real,
 };
 use crate::World;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +23,8 @@ pub struct ClusterWorld {
     speeds: BTreeMap<JobId, Vec<Span>>,
     plan: Option<Plan>,
     rates: BTreeMap<JobId, Vec<u64>>,
-    rounds: Vec<(JobId, Span)>,
+    rounds: Vec<(JobId, Real)>,
+    clock: Option<Real>,
     busy_gpus: u32,
     fresh: Vec<JobId>,
 }
@@ -32,8 +34,8 @@ pub struct ClusterWorld {
 pub struct Plan {
     /// The number of the question.
     pub number: u64,
-    /// Shares by job and kind of node, in 10^-15.
-    pub shares: Vec<(JobId, Vec<u64>)>,
+    /// Shares by job and kind of node.
+    pub shares: Vec<(JobId, Vec<Real>)>,
 }
 
 #[derive(Clone, Debug)]
@@ -201,10 +203,16 @@ impl ClusterWorld {
         self.plan.as_ref()
     }
 
-    /// What jobs did of the round that ended with this turn.
+    /// Time that jobs took of the round that ended with this turn, in s.
     #[must_use]
-    pub fn rounds(&self) -> &[(JobId, Span)] {
+    pub fn rounds(&self) -> &[(JobId, Real)] {
         &self.rounds
+    }
+
+    /// The time in s, as of the latest round, where progress is in rounds.
+    #[must_use]
+    pub const fn clock(&self) -> Option<Real> {
+        self.clock
     }
 
     /// Whether a job was measured to run on this kind of GPU; jobs that were not measured run on all.
@@ -567,6 +575,7 @@ impl World for ClusterWorld {
             Event::SpeedMeasured { job, steps } => drop(self.speeds.insert(*job, steps.clone())),
             Event::RatesMeasured { job, micro } => drop(self.rates.insert(*job, micro.clone())),
             Event::RoundDone { job, took } => self.rounds.push((*job, *took)),
+            Event::RoundEnded { at } => self.clock = Some(*at),
             Event::PlanReady { number, shares } => {
                 self.plan = Some(Plan { number: *number, shares: shares.clone() });
             }

@@ -6,7 +6,9 @@ use super::shares::{Member, Planner};
 use super::truth::{Truth, slowdown_milli};
 use super::{ClusterOutcome, Completed, Progress, Sample, Setup, SetupError, Trace};
 use sched::cluster::policy::Choice;
-use sched::cluster::{Claim, ClusterWorld, Decision, Event, Grant, Job, JobId, JobSpec, Level, Refusal};
+use sched::cluster::{
+    Claim, ClusterWorld, Decision, Event, Grant, Job, JobId, JobSpec, Level, Real, Refusal,
+};
 use sched::{Policy, turn};
 use std::collections::BTreeMap;
 use vocab::{ModelId, Span, Time};
@@ -34,8 +36,10 @@ pub struct ClusterSimulation<'t> {
     planner: Planner,
     /// Turns in a row in which nothing ran or could come.
     idle: u32,
+    /// The time in binary fractions of seconds, as Gavel's simulator counts it, where progress is in rounds.
+    clock: f64,
     /// When the latest round with a job in it ended; Gavel's simulator counts a job's time in a round from there.
-    round_from: Time,
+    round_from: f64,
     /// Losses and returns of nodes to come, soonest last.
     faults: Vec<(Time, Event)>,
     /// Until when the cluster's use is counted.
@@ -114,7 +118,8 @@ impl<'t> ClusterSimulation<'t> {
             beliefs: Beliefs::new(setup.belief, trace),
             planner: Planner::default(),
             idle: 0,
-            round_from: Time::ZERO,
+            clock: 0.0,
+            round_from: 0.0,
             faults: faults(setup),
             looked: Time::ZERO,
             moves: vec![0; trace.jobs.len()],
@@ -183,7 +188,7 @@ impl<'t> ClusterSimulation<'t> {
             (self.setup.rates(traced), f64::from(traced.gpus))
         };
         let rows: Vec<(Vec<f64>, f64)> = jobs.iter().map(member).collect();
-        let join = |((rates, gpus), claim)| Member { rates, gpus, claim };
+        let join = |((rates, gpus), claim)| Member { rates, gpus, claim, times: 1.0 };
         let members: Vec<Member<'_>> = rows.into_iter().zip(jobs).map(join).collect();
         let kinds = members.iter().map(|member| member.rates.len()).max().unwrap_or(0);
         let mut counts = vec![0.0; kinds];
@@ -191,13 +196,7 @@ impl<'t> ClusterSimulation<'t> {
             counts[node.kind as usize] += f64::from(node.gpus);
         }
         let solved = self.planner.shares(*goal, &members, &counts);
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "shares lie within 0 and 1"
-        )]
-        let parts =
-            |shares: Vec<f64>| shares.into_iter().map(|share| (share * 1e15).round() as u64).collect();
+        let parts = |shares: Vec<f64>| shares.into_iter().map(Real::of).collect();
         let shares = jobs.iter().map(|claim| claim.job).zip(solved.into_iter().map(parts)).collect();
         Some(Event::PlanReady { number: *number, shares })
     }
@@ -248,7 +247,7 @@ impl<'t> ClusterSimulation<'t> {
             let epoch = truth.training.epoch;
             truth.advance(now, self.setup, &self.trace.jobs[id.index()]);
             if self.setup.progress == Progress::Rounds {
-                let took = truth.task.1.since(self.round_from);
+                let took = Real::of(truth.task.1 - self.round_from);
                 events.push(Event::RoundDone { job: id, took });
                 events.push(Event::StepsCounted { job: id, left: truth.steps_left() });
             }
@@ -275,7 +274,10 @@ impl<'t> ClusterSimulation<'t> {
             }
         }
         if self.world.load().0 > 0 {
-            self.round_from = now;
+            self.round_from = self.clock;
+            if self.setup.progress == Progress::Rounds {
+                events.push(Event::RoundEnded { at: Real::of(self.clock) });
+            }
         }
         for id in moved_on {
             self.measure(id, events);
@@ -424,7 +426,7 @@ impl<'t> ClusterSimulation<'t> {
         let round = self.round();
         let mut ends = None;
         for job in self.world.running() {
-            let due = self.truths[job.spec.job.index()].foresee(now, self.setup.progress, round);
+            let due = self.truths[job.spec.job.index()].foresee(now, self.clock, self.setup.progress, round);
             let whole_round = self.setup.progress == Progress::Rounds;
             ends = Some(ends.map_or(due, |end: Time| if whole_round { end.max(due) } else { end.min(due) }));
         }
@@ -436,9 +438,19 @@ impl<'t> ClusterSimulation<'t> {
         if idle && (wake.is_none() || self.idle > IDLE_MAX) {
             return Err(ClusterError::Stuck { policy: self.policy.name(), waiting, now });
         }
+        // There a round lasts as long as its longest job, and what happens meanwhile waits for its end.
+        if let (Progress::Rounds, Some(end)) = (self.setup.progress, ends) {
+            let last = |job: &Job| self.truths[job.spec.job.index()].task.1;
+            self.clock = self.world.running().map(last).fold(self.clock, f64::max);
+            return Ok(end.max(now + Span::from_ns(1)));
+        }
         let earliest =
             [arrival, ends, wake, fault].into_iter().flatten().min().expect("something runs or arrives");
         let earliest = earliest.max(now + Span::from_ns(1));
+        if self.setup.progress == Progress::Rounds {
+            self.clock = earliest.since(Time::ZERO).as_secs_f64();
+            return Ok(earliest);
+        }
         let whole = earliest.ns().checked_next_multiple_of(round.ns().max(1));
         Ok(Time::from_ns(whole.expect("virtual time stays below 2^64 ns, some 584 years")))
     }

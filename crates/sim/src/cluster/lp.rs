@@ -5,11 +5,32 @@
 //! only one, an answer is a point inside the best face, and a plan made of it is only the same when the path there is.
 
 /// Minimise `cost · x` where every row's sum is at most its right side; `x` is free.
+///
+/// A column or a row may stand for several that differ in nothing: their values stay equal all along the path, so that one
+/// of them is enough when it counts as often as there are.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Program {
     cost: Vec<f64>,
     right: Vec<f64>,
-    rows: Vec<Vec<(usize, f64)>>,
+    /// How many columns each stands for.
+    columns: Vec<f64>,
+    rows: Vec<Row>,
+}
+
+#[derive(Clone, Debug)]
+struct Row {
+    /// How many rows it stands for.
+    times: f64,
+    cells: Vec<Cell>,
+}
+
+/// Where rows meet columns.
+#[derive(Clone, Copy, Debug)]
+struct Cell {
+    column: usize,
+    value: f64,
+    /// How many cells of all the rows and columns that these stand for hold the value.
+    times: f64,
 }
 
 /// The best point and what each row's right side is worth.
@@ -24,6 +45,10 @@ const STEPS_MAX: usize = 100;
 
 /// How small residuals and the gap become.
 const EXACT: f64 = 1e-8;
+
+/// Added to both sides of a step's equations so that they always have one answer. It shows in the answer where many points
+/// are best, so it is that of the solver which public simulators use.
+const HOLD: f64 = 7e-8;
 
 /// Part of the way to the boundary that a step goes.
 const STEP: f64 = 0.99;
@@ -46,13 +71,22 @@ struct Residuals {
 
 impl Program {
     /// A program with these costs and no row yet.
-    pub(super) const fn new(cost: Vec<f64>) -> Self {
-        Self { cost, right: Vec::new(), rows: Vec::new() }
+    pub(super) fn new(cost: Vec<f64>) -> Self {
+        let columns = vec![1.0; cost.len()];
+        Self::merged(cost, columns)
     }
 
-    /// Adds a row.
-    pub(super) fn row(&mut self, row: Vec<(usize, f64)>, right: f64) {
-        self.rows.push(row);
+    /// The same, for columns that stand for so many each.
+    pub(super) const fn merged(cost: Vec<f64>, columns: Vec<f64>) -> Self {
+        Self { cost, right: Vec::new(), columns, rows: Vec::new() }
+    }
+
+    /// Adds a row that stands for `times` rows. A cell is held by as many as there are of whatever there are more of.
+    pub(super) fn row(&mut self, times: f64, row: Vec<(usize, f64)>, right: f64) {
+        let held = |column: usize| self.columns[column].max(times);
+        let cells =
+            row.into_iter().map(|(column, value)| Cell { column, value, times: held(column) }).collect();
+        self.rows.push(Row { times, cells });
         self.right.push(right);
     }
 
@@ -72,8 +106,8 @@ impl Program {
         let (mut by_row, mut by_column) = (vec![1.0; self.right.len()], vec![1.0; self.cost.len()]);
         for _ in 0..3 {
             let (mut rows, mut columns) = (vec![0.0f64; self.right.len()], vec![0.0f64; self.cost.len()]);
-            for (row, cells) in self.rows.iter().enumerate() {
-                for (column, value) in cells {
+            for (row, Row { cells, .. }) in self.rows.iter().enumerate() {
+                for Cell { column, value, .. } in cells {
                     rows[row] = rows[row].max(value.abs());
                     columns[*column] = columns[*column].max(value.abs());
                 }
@@ -81,8 +115,8 @@ impl Program {
             let root = |size: &mut f64| *size = if *size < 1e-6 { 1.0 } else { size.sqrt() };
             rows.iter_mut().for_each(root);
             columns.iter_mut().for_each(root);
-            for (row, cells) in self.rows.iter_mut().enumerate() {
-                for (column, value) in cells {
+            for (row, Row { cells, .. }) in self.rows.iter_mut().enumerate() {
+                for Cell { column, value, .. } in cells {
                     *value /= rows[row] * columns[*column];
                 }
             }
@@ -96,58 +130,40 @@ impl Program {
 
     /// Sums of the rows at `x`.
     fn times(&self, x: &[f64]) -> Vec<f64> {
-        self.rows.iter().map(|row| row.iter().map(|(column, value)| value * x[*column]).sum()).collect()
+        let sum = |row: &Row| {
+            row.cells.iter().map(|cell| cell.value * cell.times * x[cell.column]).sum::<f64>() / row.times
+        };
+        self.rows.iter().map(sum).collect()
     }
 
     /// Sums of the columns at `z`.
     fn across(&self, z: &[f64]) -> Vec<f64> {
         let mut sums = vec![0.0; self.cost.len()];
         for (row, z) in self.rows.iter().zip(z) {
-            for (column, value) in row {
-                sums[*column] += value * z;
+            for cell in &row.cells {
+                sums[cell.column] += cell.value * cell.times * z;
             }
         }
-        sums
+        sums.iter().zip(&self.columns).map(|(sum, times)| sum / times).collect()
     }
 
-    /// Solves the step's equations for slacks scaled by `weights`: `Gᵀz = right_x`, `Gx − weights·z = right_z`.
-    fn step(
-        &self,
-        factor: &Factor,
-        weights: &[f64],
-        right_x: &[f64],
-        right_z: &[f64],
-    ) -> (Vec<f64>, Vec<f64>) {
-        let inner: Vec<f64> = right_z.iter().zip(weights).map(|(right, weight)| right / weight).collect();
-        let sum = self.across(&inner).iter().zip(right_x).map(|(inner, right)| inner + right).collect();
-        let x = factor.solve(sum);
-        let sums = self.times(&x);
-        let z = (0..sums.len()).map(|row| (sums[row] - right_z[row]) / weights[row]).collect();
-        (x, z)
+    /// The product of two lists of rows, each as often as there are.
+    fn down(&self, a: &[f64], b: &[f64]) -> f64 {
+        self.rows.iter().zip(a.iter().zip(b)).map(|(row, (a, b))| row.times * a * b).sum()
     }
 
-    fn factor(&self, weights: &[f64]) -> Factor {
-        let size = self.cost.len();
-        let mut matrix = vec![0.0; size * size];
-        for (row, weight) in self.rows.iter().zip(weights) {
-            for (column, value) in row {
-                for (other, also) in row {
-                    if other <= column {
-                        matrix[column * size + other] += value * also / weight;
-                    }
-                }
-            }
-        }
-        Factor::of(matrix, size)
+    /// The product of two lists of columns, each as often as there are.
+    fn along(&self, a: &[f64], b: &[f64]) -> f64 {
+        self.columns.iter().zip(a.iter().zip(b)).map(|(times, (a, b))| times * a * b).sum()
     }
 
     /// The least squares of both sides, moved inside.
     fn start(&self) -> Point {
-        let ones = vec![1.0; self.right.len()];
-        let factor = self.factor(&ones);
-        let (x, short) = self.step(&factor, &ones, &vec![0.0; self.cost.len()], &self.right);
+        let ones = vec![1.0 + HOLD; self.right.len()];
+        let factor = Factor::of(self, &ones);
+        let (x, short) = factor.step(self, &ones, &vec![0.0; self.cost.len()], &self.right);
         let against: Vec<f64> = self.cost.iter().map(|cost| -cost).collect();
-        let (_, z) = self.step(&factor, &ones, &against, &vec![0.0; self.right.len()]);
+        let (_, z) = factor.step(self, &ones, &against, &vec![0.0; self.right.len()]);
         let s = inside(short.into_iter().map(|short| -short).collect());
         Point { x, s, z: inside(z), tau: 1.0, kappa: 1.0 }
     }
@@ -157,43 +173,47 @@ impl Program {
         let x = across.iter().zip(&self.cost).map(|(across, cost)| -across - cost * at.tau).collect();
         let sums = self.times(&at.x);
         let z = (0..sums.len()).map(|row| at.s[row] + sums[row] - self.right[row] * at.tau).collect();
-        Residuals { x, z, tau: at.kappa + dot(&self.cost, &at.x) + dot(&self.right, &at.z) }
+        Residuals { x, z, tau: at.kappa + self.along(&self.cost, &at.x) + self.down(&self.right, &at.z) }
     }
 
     fn done(&self, at: &Point, short: &Residuals) -> bool {
-        let size = |values: &[f64]| dot(values, values).sqrt();
-        let primal = size(&short.z) / size(&self.right).max(1.0) / at.tau;
-        let dual = size(&short.x) / size(&self.cost).max(1.0) / at.tau;
-        let gap = dot(&at.s, &at.z) / at.tau / at.tau;
-        let cost = dot(&self.cost, &at.x).abs() / at.tau;
+        let rows = |values: &[f64]| self.down(values, values).sqrt();
+        let columns = |values: &[f64]| self.along(values, values).sqrt();
+        let sides = rows(&self.right).max(1.0) + columns(&at.x) + rows(&at.s);
+        let primal = rows(&short.z) / sides / at.tau;
+        let dual = columns(&short.x) / (columns(&self.cost).max(1.0) + rows(&at.z)) / at.tau;
+        let gap = self.down(&at.s, &at.z);
+        let cost = self.along(&self.cost, &at.x).abs() / at.tau;
         primal < EXACT && dual < EXACT && (gap < EXACT || gap < EXACT * cost)
     }
 
     fn walk(&self) -> Option<Point> {
         let mut at = self.start();
         let against: Vec<f64> = self.cost.iter().map(|cost| -cost).collect();
+        let rows: f64 = self.rows.iter().map(|row| row.times).sum();
         for _ in 0..STEPS_MAX {
             let short = self.residuals(&at);
             if self.done(&at, &short) {
                 return Some(at);
             }
-            let mu = (dot(&at.s, &at.z) + at.kappa * at.tau) / (at.s.len() + 1) as f64;
+            let mu = (self.down(&at.s, &at.z) + at.kappa * at.tau) / (rows + 1.0);
             if !mu.is_finite() || at.tau < 1e-12 {
                 return None;
             }
-            let weights: Vec<f64> = at.s.iter().zip(&at.z).map(|(s, z)| s / z).collect();
-            let roots: Vec<f64> = weights.iter().map(|weight| weight.sqrt()).collect();
+            let weights: Vec<f64> = at.s.iter().zip(&at.z).map(|(s, z)| s / z + HOLD).collect();
+            let roots: Vec<f64> = at.s.iter().zip(&at.z).map(|(s, z)| (s / z).sqrt()).collect();
             let middle: Vec<f64> = at.s.iter().zip(&at.z).map(|(s, z)| (s * z).sqrt()).collect();
-            let factor = self.factor(&weights);
-            let (x1, z1) = self.step(&factor, &weights, &against, &self.right);
-            let scale = at.kappa / at.tau - dot(&self.cost, &x1) - dot(&self.right, &z1);
+            let factor = Factor::of(self, &weights);
+            let (x1, z1) = factor.step(self, &weights, &against, &self.right);
+            let scale = at.kappa / at.tau - self.along(&self.cost, &x1) - self.down(&self.right, &z1);
             let joined = |z: &[f64], tau: f64| -> Vec<f64> {
                 z.iter().zip(&z1).map(|(z, one)| z + tau * one).collect()
             };
             // The predictor goes straight for the best.
             let right: Vec<f64> = short.z.iter().zip(&at.s).map(|(short, s)| s - short).collect();
-            let (xa, za) = self.step(&factor, &weights, &short.x, &right);
-            let tau = (short.tau - at.kappa + dot(&self.cost, &xa) + dot(&self.right, &za)) / scale;
+            let (xa, za) = factor.step(self, &weights, &short.x, &right);
+            let tau =
+                (short.tau - at.kappa + self.along(&self.cost, &xa) + self.down(&self.right, &za)) / scale;
             let wz: Vec<f64> = joined(&za, tau).iter().zip(&roots).map(|(z, root)| z * root).collect();
             let ws: Vec<f64> = wz.iter().zip(&middle).map(|(wz, middle)| -wz - middle).collect();
             let kappa = -at.kappa - at.kappa / at.tau * tau;
@@ -206,10 +226,12 @@ impl Program {
             let right_x: Vec<f64> = short.x.iter().map(|short| part * short).collect();
             let right: Vec<f64> =
                 (0..off.len()).map(|row| roots[row] * off[row] - part * short.z[row]).collect();
-            let (xc, zc) = self.step(&factor, &weights, &right_x, &right);
+            let (xc, zc) = factor.step(self, &weights, &right_x, &right);
             let turn = at.kappa * at.tau + kappa * tau - sigma * mu;
-            let tau =
-                (part * short.tau - turn / at.tau + dot(&self.cost, &xc) + dot(&self.right, &zc)) / scale;
+            let tau = (part * short.tau - turn / at.tau
+                + self.along(&self.cost, &xc)
+                + self.down(&self.right, &zc))
+                / scale;
             let z = joined(&zc, tau);
             let wz: Vec<f64> = z.iter().zip(&roots).map(|(z, root)| z * root).collect();
             let ws: Vec<f64> = wz.iter().zip(&off).map(|(wz, off)| -off - wz).collect();
@@ -252,13 +274,147 @@ fn inside(values: Vec<f64>) -> Vec<f64> {
     values.into_iter().map(|value| value + lift).collect()
 }
 
+/// The step's equations `Gᵀz = b, Gx − Wz = r`, made ready: by columns where those are few, else by rows.
+enum Factor {
+    /// `GᵀW⁻¹G x = b + GᵀW⁻¹r`.
+    Columns(Triangle),
+    /// See [`Rows`].
+    Rows(Rows),
+}
+
+/// Columns that a row bounds alone go first, and the wide rows decide among what is left:
+///
+/// ```text
+/// Dx + Aᵀz = b,  Ax − Uz = r   ⇒   (AD⁻¹Aᵀ + U) z = AD⁻¹b − r,   x = D⁻¹(b − Aᵀz)
+/// ```
+struct Rows {
+    /// What each column's own bounds weigh.
+    bounds: Vec<f64>,
+    /// Rows of more than one cell.
+    wide: Vec<usize>,
+    inner: Triangle,
+}
+
+impl Factor {
+    fn of(program: &Program, weights: &[f64]) -> Self {
+        let wide = program.rows.iter().filter(|row| row.cells.len() > 1).count();
+        if wide < program.cost.len() {
+            Self::Rows(Rows::of(program, weights))
+        } else {
+            Self::Columns(columns(program, weights))
+        }
+    }
+
+    /// The step for these right sides.
+    fn step(
+        &self,
+        program: &Program,
+        weights: &[f64],
+        right_x: &[f64],
+        right_z: &[f64],
+    ) -> (Vec<f64>, Vec<f64>) {
+        let triangle = match self {
+            Self::Columns(triangle) => triangle,
+            Self::Rows(rows) => return rows.step(program, weights, right_x, right_z),
+        };
+        let inner: Vec<f64> = right_z.iter().zip(weights).map(|(right, weight)| right / weight).collect();
+        let sums = program.across(&inner);
+        let sum = |column: usize| (sums[column] + right_x[column]) * program.columns[column];
+        let x = triangle.solve((0..sums.len()).map(sum).collect());
+        let sums = program.times(&x);
+        let z = (0..sums.len()).map(|row| (sums[row] - right_z[row]) / weights[row]).collect();
+        (x, z)
+    }
+}
+
+/// What holds columns in place whatever their rows do.
+fn held(program: &Program) -> Vec<f64> {
+    program.columns.iter().map(|times| HOLD * times).collect()
+}
+
+fn columns(program: &Program, weights: &[f64]) -> Triangle {
+    let size = program.cost.len();
+    let mut matrix = vec![0.0; size * size];
+    held(program).iter().enumerate().for_each(|(at, held)| matrix[at * size + at] = *held);
+    for (row, weight) in program.rows.iter().zip(weights) {
+        for cell in &row.cells {
+            for other in row.cells.iter().filter(|other| other.column <= cell.column) {
+                let both = cell.value * cell.times * other.value * other.times;
+                matrix[cell.column * size + other.column] += both / (weight * row.times);
+            }
+        }
+    }
+    Triangle::of(matrix, size)
+}
+
+impl Rows {
+    fn of(program: &Program, weights: &[f64]) -> Self {
+        let size = program.rows.iter().filter(|row| row.cells.len() > 1).count();
+        let (mut bounds, mut wide) = (held(program), Vec::with_capacity(size));
+        let mut by_column: Vec<Vec<(usize, f64)>> = vec![Vec::new(); bounds.len()];
+        let mut matrix = vec![0.0; size * size];
+        for (at, (row, weight)) in program.rows.iter().zip(weights).enumerate() {
+            if let [Cell { column, value, times }] = row.cells[..] {
+                bounds[column] += (value * times).powi(2) / (weight * row.times);
+                continue;
+            }
+            let place = wide.len();
+            for cell in &row.cells {
+                by_column[cell.column].push((place, cell.value * cell.times));
+            }
+            matrix[place * size + place] = weight * row.times;
+            wide.push(at);
+        }
+        for (cells, bound) in by_column.iter().zip(&bounds) {
+            for (at, (row, value)) in cells.iter().enumerate() {
+                for (other, also) in &cells[..=at] {
+                    matrix[row * size + other] += value * also / bound;
+                }
+            }
+        }
+        let inner = Triangle::of(matrix, size);
+        Self { bounds, wide, inner }
+    }
+
+    fn step(
+        &self,
+        program: &Program,
+        weights: &[f64],
+        right_x: &[f64],
+        right_z: &[f64],
+    ) -> (Vec<f64>, Vec<f64>) {
+        let mut x: Vec<f64> =
+            right_x.iter().zip(&program.columns).map(|(right, times)| right * times).collect();
+        for (at, row) in program.rows.iter().enumerate() {
+            if let [Cell { column, value, times }] = row.cells[..] {
+                x[column] += value * times * right_z[at] / weights[at];
+            }
+        }
+        let row = |at: &usize| {
+            let row = &program.rows[*at];
+            let part = |cell: &Cell| cell.value * cell.times * x[cell.column] / self.bounds[cell.column];
+            row.cells.iter().map(part).sum::<f64>() - row.times * right_z[*at]
+        };
+        let rows: Vec<f64> = self.wide.iter().map(row).collect();
+        let rows = self.inner.solve(rows);
+        for (at, z) in self.wide.iter().zip(&rows) {
+            program.rows[*at].cells.iter().for_each(|cell| x[cell.column] -= cell.value * cell.times * z);
+        }
+        x.iter_mut().zip(&self.bounds).for_each(|(x, bound)| *x /= bound);
+        let sums = program.times(&x);
+        let mut z: Vec<f64> = (0..sums.len()).map(|row| (sums[row] - right_z[row]) / weights[row]).collect();
+        self.wide.iter().zip(rows).for_each(|(at, row)| z[*at] = row);
+        (x, z)
+    }
+}
+
 /// A lower triangle whose product with its transpose is a symmetric matrix.
-struct Factor {
+struct Triangle {
     lower: Vec<f64>,
     size: usize,
 }
 
-impl Factor {
+impl Triangle {
     /// Cholesky's factor; columns that depend on earlier ones are dropped by an endless pivot.
     fn of(mut matrix: Vec<f64>, size: usize) -> Self {
         for row in 0..size {
@@ -320,7 +476,7 @@ mod tests {
             }
             let mut program = Program::new(cost.clone());
             for (row, right) in &rows {
-                program.row(vec![(0, row[0]), (1, row[1])], *right);
+                program.row(1.0, vec![(0, row[0]), (1, row[1])], *right);
             }
             let solution = program.solve().unwrap();
             let value = |x: [f64; 2]| cost[0] * x[0] + cost[1] * x[1];

@@ -6,10 +6,13 @@ use sched::cluster::{Claim, Goal, JobId};
 use std::collections::BTreeMap;
 
 /// A job in a program: steps a second on each kind, GPUs it takes, its claim.
+#[derive(Clone)]
 pub(super) struct Member<'c> {
     pub(super) rates: Vec<f64>,
     pub(super) gpus: f64,
     pub(super) claim: &'c Claim,
+    /// Jobs it stands for.
+    pub(super) times: f64,
 }
 
 /// Works out shares; keeps what fairness needs of the past.
@@ -35,6 +38,7 @@ impl Planner {
             rates: kinds.iter().map(|kind| member.rates[*kind]).collect(),
             gpus: member.gpus,
             claim: member.claim,
+            times: member.times,
         };
         let narrowed: Vec<Member<'c>> = members.iter().map(narrow).collect();
         let counted: Vec<f64> = kinds.iter().map(|kind| counts[*kind]).collect();
@@ -48,23 +52,25 @@ impl Planner {
     }
 
     fn solve(&mut self, goal: Goal, members: &[Member<'_>], counts: &[f64]) -> Vec<Vec<f64>> {
+        let (merged, places) = merge(goal, members);
         let solved = match goal {
-            Goal::MaxMin => max_min(members, counts, |member, kind| member.rates[kind]),
-            Goal::MaxMinAlike => max_min(members, counts, |_, _| 1.0),
-            Goal::Makespan => makespan(members, counts, |member, kind| member.rates[kind]),
-            Goal::MakespanAlike => makespan(members, counts, |member, _| member.rates[0]),
-            Goal::FinishTimeFairness => self.fairness(members, counts),
+            Goal::MaxMin => max_min(&merged, counts, |member, kind| member.rates[kind]),
+            Goal::MaxMinAlike => max_min(&merged, counts, |_, _| 1.0),
+            Goal::Makespan => makespan(&merged, counts, |member, kind| member.rates[kind]),
+            Goal::MakespanAlike => makespan(&merged, counts, |member, _| member.rates[0]),
+            Goal::FinishTimeFairness => self.fairness(&merged, counts),
+            Goal::Isolated => None,
         };
-        solved.unwrap_or_else(|| {
-            members.iter().map(|member| even(member.gpus, members.len(), counts)).collect()
-        })
+        let solved = solved
+            .unwrap_or_else(|| merged.iter().map(|member| even(member.gpus, all(&merged), counts)).collect());
+        places.into_iter().map(|place| solved[place].clone()).collect()
     }
 
     /// The least largest finish-time fairness, by halving: each job needs some rate for a given one.
     fn fairness(&mut self, members: &[Member<'_>], counts: &[f64]) -> Option<Vec<Vec<f64>>> {
         let mut rows = Vec::with_capacity(members.len());
         for member in members {
-            let part = even(member.gpus, members.len(), counts);
+            let part = even(member.gpus, all(members), counts);
             let rate: f64 = member.rates.iter().zip(&part).map(|(rate, share)| rate * share).sum();
             let left = member.claim.steps_left as f64;
             let rate = rate.max(1e-9);
@@ -104,9 +110,42 @@ impl Planner {
     }
 }
 
+/// Members that a goal cannot tell apart, as one each, and where each member went: they get the same shares to the last bit,
+/// so that who goes first among them is no accident of rounding.
+fn merge<'c>(goal: Goal, members: &[Member<'c>]) -> (Vec<Member<'c>>, Vec<usize>) {
+    let bits = |rates: &[f64]| rates.iter().map(|rate| rate.to_bits()).collect::<Vec<u64>>();
+    let key = |member: &Member<'_>| {
+        let Claim { job, weight_milli, steps_left, .. } = member.claim;
+        let (rates, steps, job) = match goal {
+            Goal::MaxMin => (bits(&member.rates), 0, JobId(0)),
+            Goal::MaxMinAlike | Goal::Isolated => (Vec::new(), 0, JobId(0)),
+            Goal::Makespan => (bits(&member.rates), *steps_left, JobId(0)),
+            Goal::MakespanAlike => (bits(&member.rates[..1]), *steps_left, JobId(0)),
+            Goal::FinishTimeFairness => (Vec::new(), 0, *job),
+        };
+        (rates, member.gpus.to_bits(), *weight_milli, steps, job)
+    };
+    let (mut merged, mut places): (Vec<Member<'c>>, _) = (Vec::new(), Vec::with_capacity(members.len()));
+    let mut seen = BTreeMap::new();
+    for member in members {
+        let place = *seen.entry(key(member)).or_insert(merged.len());
+        match merged.get_mut(place) {
+            Some(first) => first.times += member.times,
+            None => merged.push(member.clone()),
+        }
+        places.push(place);
+    }
+    (merged, places)
+}
+
+/// Jobs that all members stand for.
+fn all(members: &[Member<'_>]) -> f64 {
+    members.iter().map(|member| member.times).sum()
+}
+
 /// An even split of the cluster, at most the whole time (Gavel's "isolated").
-fn even(gpus: f64, members: usize, counts: &[f64]) -> Vec<f64> {
-    let part: Vec<f64> = counts.iter().map(|count| count / members.max(1) as f64 / gpus).collect();
+fn even(gpus: f64, jobs: f64, counts: &[f64]) -> Vec<f64> {
+    let part: Vec<f64> = counts.iter().map(|count| count / jobs.max(1.0) / gpus).collect();
     let all: f64 = part.iter().sum::<f64>().max(1.0);
     part.into_iter().map(|part| part / all).collect()
 }
@@ -117,8 +156,9 @@ fn max_min(
     counts: &[f64],
     rate: impl Fn(&Member<'_>, usize) -> f64,
 ) -> Option<Vec<Vec<f64>>> {
-    let total: f64 = counts.iter().map(|count| count / members.len() as f64).sum();
-    let share = |kind: usize| counts[kind] / members.len() as f64 / total;
+    let jobs = all(members);
+    let total: f64 = counts.iter().map(|count| count / jobs).sum();
+    let share = |kind: usize| counts[kind] / jobs / total;
     let usual: Vec<f64> = members
         .iter()
         .map(|member| (0..counts.len()).map(|kind| rate(member, kind) * share(kind)).sum::<f64>())
@@ -141,16 +181,22 @@ fn largest(
     // Unknowns: the least, then each job's share of each kind, as the peers' modelling tool orders them.
     let mut cost = vec![0.0; 1 + jobs * kinds];
     cost[0] = -1.0;
-    let mut program = Program::new(cost);
+    let mut program = Program::merged(cost, columns(members, kinds));
     fit(&mut program, members, counts);
-    for job in 0..jobs {
+    for (job, member) in members.iter().enumerate() {
         let mut row: Vec<(usize, f64)> =
             (0..kinds).map(|kind| (place(jobs, job, kind), -worth(job, kind))).collect();
         row.push((0, 1.0));
-        program.row(row, 0.0);
+        program.row(member.times, row, 0.0);
     }
     let x = program.solve()?.x;
     Some((read(&x, jobs, kinds), x[0]))
+}
+
+/// How many unknowns of the written-out program each of ours stands for.
+fn columns(members: &[Member<'_>], kinds: usize) -> Vec<f64> {
+    let shares = (0..kinds).flat_map(|_| members.iter().map(|member| member.times));
+    std::iter::once(1.0).chain(shares).collect()
 }
 
 /// Where a job's share of a kind stands among the unknowns.
@@ -167,16 +213,17 @@ fn read(x: &[f64], jobs: usize, kinds: usize) -> Vec<Vec<f64>> {
 fn fit(program: &mut Program, members: &[Member<'_>], counts: &[f64]) {
     let (jobs, kinds) = (members.len(), counts.len());
     for kind in 0..kinds {
-        for job in 0..jobs {
-            program.row(vec![(place(jobs, job, kind), -1.0)], 0.0);
+        for (job, member) in members.iter().enumerate() {
+            program.row(member.times, vec![(place(jobs, job, kind), -1.0)], 0.0);
         }
     }
     for (kind, count) in counts.iter().enumerate() {
         let row = members.iter().enumerate().map(|(job, member)| (place(jobs, job, kind), member.gpus));
-        program.row(row.collect(), *count);
+        program.row(1.0, row.collect(), *count);
     }
-    for job in 0..jobs {
-        program.row((0..kinds).map(|kind| (place(jobs, job, kind), 1.0)).collect(), 1.0);
+    for (job, member) in members.iter().enumerate() {
+        let row = (0..kinds).map(|kind| (place(jobs, job, kind), 1.0));
+        program.row(member.times, row.collect(), 1.0);
     }
 }
 
@@ -204,13 +251,13 @@ fn makespan(
     }
     let (jobs, kinds) = (members.len(), counts.len());
     // The least is no unknown here, and costs nothing.
-    let mut program = Program::new(vec![0.0; 1 + jobs * kinds]);
+    let mut program = Program::merged(vec![0.0; 1 + jobs * kinds], columns(members, kinds));
     fit(&mut program, members, counts);
-    program.row(vec![(0, 1.0)], 1.0);
-    program.row(vec![(0, -1.0)], 1.0);
+    program.row(1.0, vec![(0, 1.0)], 1.0);
+    program.row(1.0, vec![(0, -1.0)], 1.0);
     for (job, member) in members.iter().enumerate() {
         let row = (0..kinds).map(|kind| (place(jobs, job, kind), -rate(member, kind))).collect();
-        program.row(row, -left(job) / found);
+        program.row(member.times, row, -left(job) / found);
     }
     Some(read(&program.solve()?.x, jobs, kinds))
 }

@@ -34,7 +34,8 @@ impl Throughputs {
     /// # Errors
     /// When it is no JSON, or naming every entry that is not `"('MODEL', GPUS)": {"null": RATE, PAIR: [RATE, RATE], …}`.
     pub fn parse(text: &str) -> Result<Self, ThroughputsError> {
-        let kinds: BTreeMap<String, BTreeMap<String, BTreeMap<String, Value>>> = serde_json::from_str(text)?;
+        let kinds: BTreeMap<String, BTreeMap<String, BTreeMap<String, Value>>> =
+            serde_json::from_str(&quoted(text))?;
         let (mut this, mut bad) = (Self::default(), Vec::new());
         for (kind, rows) in kinds {
             let alone = this.alone.entry(kind.clone()).or_default();
@@ -45,17 +46,21 @@ impl Throughputs {
                     continue;
                 };
                 for (other, value) in cells {
-                    let rate = |value: &Value| value.as_f64().filter(|rate| rate.is_finite() && *rate >= 0.0);
+                    let number = |value: &Value| value.as_str().and_then(|text| text.parse::<f64>().ok());
+                    let rate = |value: &Value| number(value).filter(|rate| rate.is_finite() && *rate >= 0.0);
                     let both = |value: &Value| Some((rate(value.get(0)?)?, rate(value.get(1)?)?));
                     if other == "null" {
                         match rate(&value) {
                             Some(rate) => drop(alone.insert(row.clone(), rate)),
-                            None => bad.push(format!("{kind}: {name} alone is {value}, not steps a second")),
+                            None => bad.push(format!(
+                                "{kind}: {name} alone is {}, not steps a second",
+                                bare(&value)
+                            )),
                         }
                     } else {
                         match sized(&other).zip(both(&value)) {
                             Some((other, rates)) => drop(pairs.insert((row.clone(), other), rates)),
-                            None => bad.push(format!("{kind}: {name} beside {other} is {value}")),
+                            None => bad.push(format!("{kind}: {name} beside {other} is {}", bare(&value))),
                         }
                     }
                 }
@@ -79,6 +84,32 @@ impl Throughputs {
         let alone = self.alone(kind, model, 1)?;
         (together > 0.0 && alone > 0.0).then(|| (alone / together).max(1.0))
     }
+}
+
+/// A value as the file has it.
+fn bare(value: &Value) -> String {
+    value.to_string().replace('"', "")
+}
+
+/// The text with its numbers as strings, so that they can be read to the last bit: on ties it decides who goes first, and the
+/// reader of JSON rounds some.
+fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + text.len() / 8);
+    let (mut inside, mut escaped, mut number) = (false, false, false);
+    for c in text.chars() {
+        let part =
+            !inside && (c.is_ascii_digit() || (number && matches!(c, '.' | 'e' | 'E' | '+')) || c == '-');
+        if part != number {
+            out.push('"');
+            number = part;
+        }
+        out.push(c);
+        if c == '"' && !escaped {
+            inside = !inside;
+        }
+        escaped = inside && c == '\\' && !escaped;
+    }
+    out
 }
 
 /// Reads `('MODEL', GPUS)`.

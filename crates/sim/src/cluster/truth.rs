@@ -64,8 +64,8 @@ pub(super) struct Truth {
     due: Time,
     /// How far its training is, where applications are measured.
     pub(super) training: Training,
-    /// Steps of its round, and when it will have done them.
-    pub(super) task: (u64, Time),
+    /// Steps of its round, and when it will have done them, in s.
+    pub(super) task: (u64, f64),
     /// Steps a second on what it holds, where that depends on the kind.
     pub(super) rate: f64,
 }
@@ -81,7 +81,7 @@ impl Truth {
             since: job.arrival,
             due: Time::FOREVER,
             training: Training::default(),
-            task: (0, Time::ZERO),
+            task: (0, 0.0),
             rate: 0.0,
         }
     }
@@ -105,7 +105,7 @@ impl Truth {
 
     /// When it ended, which may be before the turn that tells so.
     pub(super) fn end(&self, now: Time, progress: Progress) -> Time {
-        if progress == Progress::Rounds { self.task.1 } else { self.training.ended.unwrap_or(now) }
+        if progress == Progress::Rounds { at(self.task.1) } else { self.training.ended.unwrap_or(now) }
     }
 
     /// Counts its progress until `now`.
@@ -154,8 +154,8 @@ impl Truth {
         self.left == Span::ZERO || (progress == Progress::RestartAtTurn && now >= self.due)
     }
 
-    /// When it will end if nothing changes; it was advanced to `now`.
-    pub(super) fn foresee(&mut self, now: Time, progress: Progress, round: Span) -> Time {
+    /// When it will end if nothing changes; it was advanced to `now`, in binary fractions of seconds `clock`.
+    pub(super) fn foresee(&mut self, now: Time, clock: f64, progress: Progress, round: Span) -> Time {
         self.due = match progress {
             Progress::WholeIterations => {
                 let rounds = self
@@ -175,8 +175,8 @@ impl Truth {
                 let fit = (self.rate * seconds) as u64;
                 let steps = fit.min(self.iterations);
                 let took = if steps == 0 { seconds } else { steps as f64 / self.rate };
-                self.task = (steps, now + Span::from_secs_f64(took));
-                self.task.1
+                self.task = (steps, clock + took);
+                at(self.task.1)
             }
             Progress::RestartAtTurn => now + self.stretched(),
             Progress::RestartAtStart => now + self.debt + self.stretched(),
@@ -192,6 +192,11 @@ impl Truth {
         let wide = u128::from(self.left.ns()) * u128::from(self.slowdown_milli);
         Span::from_ns(u64::try_from(wide.div_ceil(1_000)).unwrap_or(u64::MAX))
     }
+}
+
+/// A time that is counted in binary fractions of seconds.
+fn at(seconds: f64) -> Time {
+    Time::ZERO + Span::from_secs_f64(seconds)
 }
 
 /// How much slower `job` runs on its GPUs than alone there, given who else is on them, in thousandths.

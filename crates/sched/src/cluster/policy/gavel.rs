@@ -5,13 +5,15 @@
 //! ```
 //!
 //! A job's priority on a kind of GPU is its share there over the part of that kind's time it has had since the latest plan.
-//! Ties keep the order of arrival. Plans are not made more often than Gavel's authors do.
+//! Ties keep the order of arrival. Plans are not made more often than Gavel's authors do. Times are summed and divided in
+//! binary fractions as in their simulator: jobs of one model are often owed the same but for the last bit, which then
+//! decides who goes first.
 
 use super::ordered::reach;
 use super::twister::Twister;
 use super::{Place, Share};
 use crate::Policy;
-use crate::cluster::{Claim, ClusterWorld, Decision, Free, Goal, Grant, Job, JobId};
+use crate::cluster::{Claim, ClusterWorld, Decision, Free, Goal, Grant, Job, JobId, Real};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use vocab::{Span, Time};
@@ -22,10 +24,10 @@ pub struct Gavel {
     goal: Goal,
     round: Span,
     jobs: BTreeMap<JobId, Shares>,
-    /// Time given out on each kind since the latest plan.
-    given: Vec<u64>,
-    /// When time was last counted anew.
-    since: Time,
+    /// Time given out on each kind since the latest plan, in s.
+    given: Vec<f64>,
+    /// When time was last counted anew, in s.
+    since: f64,
     stale: bool,
     asked: u64,
     known: u64,
@@ -35,22 +37,19 @@ pub struct Gavel {
 /// What a job should have and had, by kind of GPU.
 #[derive(Clone, Debug)]
 struct Shares {
-    /// Share of time, in 10^-15; nothing before the first plan with it.
-    plan: Option<Vec<u64>>,
-    /// Time had since the latest plan, in ns, beginning at half a round.
-    had: Vec<u64>,
-    /// Time it should have had more than it had, over all plans, in ns.
-    owed: Vec<i128>,
+    /// Share of time; nothing before the first plan with it.
+    plan: Option<Vec<Real>>,
+    /// Time had since the latest plan, in s, beginning at half a round.
+    had: Vec<f64>,
+    /// Time it should have had more than it had, over all plans, in s.
+    owed: Vec<f64>,
 }
 
-/// A whole share.
-const ONE: i128 = 1_000_000_000_000_000;
-
-/// Time between two plans at least (Gavel's simulator).
-const PLAN_EVERY: Span = Span::from_ms(1_920_000);
+/// Seconds between two plans at least (Gavel's simulator).
+const PLAN_EVERY_S: f64 = 1_920.0;
 
 /// A job's place in the queue of a kind: priority, what it is owed, its share.
-type Rank = (u128, i128, u64);
+type Rank = (Real, Real, Real);
 
 impl Gavel {
     /// Shares that make `goal` best, in rounds of `round`.
@@ -61,7 +60,7 @@ impl Gavel {
             round,
             jobs: BTreeMap::new(),
             given: Vec::new(),
-            since: Time::ZERO,
+            since: 0.0,
             stale: false,
             asked: 0,
             known: 0,
@@ -70,26 +69,29 @@ impl Gavel {
         }
     }
 
-    fn half(&self) -> u64 {
-        self.round.ns() / 2
+    fn half(&self) -> f64 {
+        self.round.as_secs_f64() / 2.0
     }
 
     /// Counts the time jobs had in the round that ended, and takes in who came and went.
     fn follow(&mut self, world: &ClusterWorld, kinds: usize) {
         let half = self.half();
-        self.given.resize(kinds, 0);
+        self.given.resize(kinds, 0.0);
         for job in self.jobs.values_mut() {
             job.had.resize(kinds, half);
-            job.owed.resize(kinds, 0);
+            job.owed.resize(kinds, 0.0);
             if let Some(plan) = &mut job.plan {
-                plan.resize(kinds, 0);
+                plan.resize(kinds, Real::ZERO);
             }
         }
-        for (id, took) in world.rounds() {
-            let kind = world.job(*id).and_then(Job::last_kind);
-            if let (Some(kind), Some(job)) = (kind, self.jobs.get_mut(id)) {
-                job.had[kind] += took.ns();
-                self.given[kind] += took.ns();
+        // The last to end is counted first.
+        let mut rounds = world.rounds().to_vec();
+        rounds.sort_by_key(|(_, took)| Reverse(*took));
+        for (id, took) in rounds {
+            let kind = world.job(id).and_then(Job::last_kind);
+            if let (Some(kind), Some(job)) = (kind, self.jobs.get_mut(&id)) {
+                job.had[kind] += took.value();
+                self.given[kind] += took.value();
             }
         }
         let live: BTreeSet<JobId> = world.running().chain(world.waiting()).map(|job| job.spec.job).collect();
@@ -98,44 +100,42 @@ impl Gavel {
         self.stale |= self.jobs.len() < before || !world.fresh().is_empty();
         for id in live {
             self.jobs.entry(id).or_insert_with(|| {
-                let (had, owed) = (vec![half; kinds], vec![0; kinds]);
+                let (had, owed) = (vec![half; kinds], vec![0.0; kinds]);
                 Shares { plan: None, had, owed }
             });
         }
     }
 
     /// Begins to count time anew, and notes what each job is owed.
-    fn reset(&mut self, now: Time) {
+    fn reset(&mut self, now: f64) {
         let half = self.half();
-        let passed = i128::from(now.since(self.since).ns());
+        let passed = now - self.since;
         for job in self.jobs.values_mut() {
             for kind in 0..self.given.len() {
-                let due = job.plan.as_ref().map_or(0, |plan| i128::from(plan[kind]) * passed / ONE);
-                job.owed[kind] += due - (i128::from(job.had[kind]) - i128::from(half));
+                let due = job.plan.as_ref().map_or(0.0, |plan| plan[kind].value() * passed);
+                job.owed[kind] += due - (job.had[kind] - half);
                 job.had[kind] = half;
             }
         }
         for given in &mut self.given {
-            *given = half * self.jobs.len() as u64;
+            *given = half * self.jobs.len() as f64;
         }
         self.since = now;
     }
 
     fn rank(&self, job: &Shares, kind: usize) -> Rank {
-        let Some(plan) = &job.plan else { return (0, job.owed[kind], 0) };
-        let share = u128::from(plan[kind]);
-        let given = u128::from(self.given[kind]);
-        let priority = match (given * 1_000_000).checked_div(u128::from(job.had[kind])) {
-            Some(inverse) if given > 0 => share * inverse / 1_000,
-            _ => share * 1_000_000_000_000,
-        };
-        (priority, job.owed[kind], plan[kind])
+        let owed = Real::of(job.owed[kind]);
+        let Some(plan) = &job.plan else { return (Real::ZERO, owed, Real::ZERO) };
+        let share = plan[kind].value();
+        let given = self.given[kind];
+        let priority = if given > 0.0 { share / (job.had[kind] / given) } else { share * 1e9 };
+        (Real::of(priority), owed, plan[kind])
     }
 
     /// Who runs on which kind in the next round.
     fn choose(&mut self, world: &ClusterWorld, free: &Free) -> Vec<(JobId, usize)> {
         let mut kinds: Vec<usize> = (0..self.given.len()).collect();
-        if matches!(self.goal, Goal::MaxMinAlike | Goal::MakespanAlike) {
+        if matches!(self.goal, Goal::MaxMinAlike | Goal::MakespanAlike | Goal::Isolated) {
             self.shuffle.shuffle(&mut kinds);
         }
         let (mut chosen, mut taken) = (Vec::new(), BTreeSet::new());
@@ -184,6 +184,13 @@ impl Gavel {
     }
 }
 
+/// The time in s, to the last bit where a round just ended.
+fn clock(now: Time, world: &ClusterWorld) -> f64 {
+    let at = |clock: &Real| Time::ZERO + Span::from_secs_f64(clock.value().max(0.0));
+    let ended = world.clock().filter(|clock| at(clock) == now);
+    ended.map_or(now.since(Time::ZERO).as_secs_f64(), Real::value)
+}
+
 /// GPUs of one kind: the others count as taken.
 fn only(free: &Free, kind: usize) -> Free {
     Free { nodes: free.nodes.iter().filter(|node| node.kind as usize == kind).copied().collect() }
@@ -225,6 +232,7 @@ impl Policy<ClusterWorld> for Gavel {
             Goal::FinishTimeFairness => "gavel-ftf",
             Goal::Makespan => "gavel-makespan",
             Goal::MakespanAlike => "gavel-makespan-alike",
+            Goal::Isolated => "gavel-isolated",
         }
     }
 
@@ -241,14 +249,17 @@ impl Policy<ClusterWorld> for Gavel {
             }
             for (id, shares) in &plan.shares {
                 if let Some(job) = self.jobs.get_mut(id) {
-                    job.plan = Some((0..kinds).map(|kind| shares.get(kind).copied().unwrap_or(0)).collect());
+                    job.plan = Some(
+                        (0..kinds).map(|kind| shares.get(kind).copied().unwrap_or(Real::ZERO)).collect(),
+                    );
                 }
             }
         } else {
-            let due = self.since == Time::ZERO || now.since(self.since) >= PLAN_EVERY;
+            let clock = clock(now, world);
+            let due = self.since == 0.0 || clock - self.since >= PLAN_EVERY_S;
             if self.stale && due && !self.jobs.is_empty() {
                 self.stale = false;
-                self.reset(now);
+                self.reset(clock);
                 return vec![self.question(now, world)];
             }
         }

@@ -100,7 +100,7 @@ pub enum Choice {
 
 impl Choice {
     /// Names that [`Choice::named`] knows.
-    pub const NAMES: [&'static str; 27] = [
+    pub const NAMES: [&'static str; 28] = [
         "fifo",
         "fifo-strict",
         "sjf",
@@ -124,6 +124,7 @@ impl Choice {
         "gavel-ftf",
         "gavel-makespan",
         "gavel-makespan-alike",
+        "gavel-isolated",
         "themis",
         "themis-2m",
         "sjf-ffs",
@@ -148,6 +149,7 @@ impl Choice {
             "gavel-ftf" => gavel(Goal::FinishTimeFairness),
             "gavel-makespan" => gavel(Goal::Makespan),
             "gavel-makespan-alike" => gavel(Goal::MakespanAlike),
+            "gavel-isolated" => gavel(Goal::Isolated),
             "fifo" => ordered(Order::Arrival, Admit::Backfill, Preempt::Never),
             "fifo-strict" => ordered(Order::Arrival, Admit::Strict, Preempt::Never),
             "sjf" => ordered(Order::Remaining, Admit::Backfill, Preempt::Never),
