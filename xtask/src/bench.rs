@@ -4,9 +4,13 @@ use crate::{cargo, root};
 use anyhow::bail;
 
 /// Experiments and what they need beyond this workspace.
-const EXPERIMENTS: [(&str, &str); 3] = [
+const EXPERIMENTS: [(&str, &str); 7] = [
     ("spine", "the scheduling core, the simulator and the CPU engine"),
     ("pipeswitch", "the CUDA engine: judges the tables measured on a GPU (see `cargo xtask gpu`)"),
+    ("knee", "where more units of a device stop paying: public tables, and this machine's cores"),
+    ("dstack", "sharing a device in parts: D-STACK and its rivals on mixes of models, simulated"),
+    ("sgprs", "periodic tasks on a pool of contexts, simulated"),
+    ("packing", "tenants on MIG instances: ParvaGPU's deployments, and the fewest GPUs"),
     ("plan", "planners: optima, islands, pipelines and schedules"),
 ];
 

@@ -77,7 +77,8 @@ pub(crate) struct ServeArgs {
     /// Port for metrics alone; /metrics is always on the HTTP port too.
     #[arg(long)]
     pub(crate) metrics_port: Option<u16>,
-    /// Policy: fifo, edf, timeslice, windows or pipeswitch.
+    /// Policy: fifo, edf, timeslice, windows, pipeswitch; for a device in parts dstack, sgprs, daris, temporal, triton,
+    /// clipper, nexus, gslice, gpulet, maxthroughput, maxmin, ideal.
     #[arg(long, default_value = "windows")]
     pub(crate) policy: String,
     #[command(flatten)]
@@ -91,6 +92,15 @@ pub(crate) struct ServeArgs {
     /// Core sets that are partitions, for example "0;1" or "0-1"; all cores in one by default.
     #[arg(long)]
     pub(crate) cpu_partitions: Option<String>,
+    /// Partitions may have cores in common, and so many runs may share a core at once: "0;1;0-1" with 1 is a grid.
+    #[arg(long)]
+    pub(crate) cpu_overlap: Option<u32>,
+    /// These two models never run at the same time on a device: A,B. May be given several times.
+    #[arg(long)]
+    pub(crate) apart: Vec<String>,
+    /// Others leave room for a run of a model on a part of at least so many units: MODEL=UNITS. May be given several times.
+    #[arg(long)]
+    pub(crate) floor: Vec<String>,
     /// max_batch_size of models that do not say.
     #[arg(long, default_value_t = 4)]
     pub(crate) max_batch_size: u32,
@@ -192,10 +202,22 @@ pub(crate) struct ProfileArgs {
     /// Sizes of free dimensions: name=size,…
     #[arg(long, value_delimiter = ',')]
     pub(crate) free: Vec<String>,
+    /// Measure on parts of the device too: sets of cores, or a GPU's partitions; tells the knees.
+    #[arg(long)]
+    pub(crate) spatial: bool,
+    /// Sizes of the parts, in cores; all up to 8 and halves above by default.
+    #[arg(long, value_delimiter = ',', requires = "spatial")]
+    pub(crate) parts: Vec<u32>,
+    /// Measure instead how much this model (an ONNX file) and the other slow each other down on disjoint halves.
+    #[arg(long, requires = "spatial")]
+    pub(crate) against: Option<PathBuf>,
+    /// Put what --against measured into this table, as JSON.
+    #[arg(long, requires = "against")]
+    pub(crate) interference: Option<PathBuf>,
     /// Write the profile here, for the simulator.
     #[arg(short, long)]
     pub(crate) output: Option<PathBuf>,
-    /// Draw latency by batch and by segment here, as SVG.
+    /// Draw latency by batch and by segment here, as SVG; with --spatial, latency over units.
     #[arg(long)]
     pub(crate) svg: Option<PathBuf>,
 }

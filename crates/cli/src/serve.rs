@@ -7,7 +7,9 @@ use engine::{CpuDevice, Device};
 use graph::{ImportLimits, SegmentOptions};
 use sched::node::policy::Choice;
 use server::http::{self, Addresses, Catalog, HttpLimits};
-use server::live::{Calibration, Handle, Limits, ModelState, Observer, Readiness, Runtime, RuntimeOptions};
+use server::live::{
+    Calibration, Handle, Limits, ModelState, Observer, Readiness, Runtime, RuntimeOptions, TenantRule,
+};
 use server::metrics::Metrics;
 use server::repository::{self, Repository};
 use std::net::SocketAddr;
@@ -21,7 +23,8 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<()> {
     report(&repository, args.exit_on_error)?;
     let choice = choice(&args)?;
     let staging = staging(&args.device, &repository);
-    let device = open(&args.device, args.cpu_partitions.as_deref(), staging)?;
+    let device = open(&args.device, (args.cpu_partitions.as_deref(), args.cpu_overlap), staging)?;
+    let rules = rules(&args, &repository, &*device)?;
     let mut observers = Vec::new();
     if let Some(path) = &args.journal {
         let journal = Observer::journal(path, &choice);
@@ -43,6 +46,7 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<()> {
         segments,
         calibration: Calibration::default(),
         staging,
+        rules,
     };
     let runtime = Runtime::start(options, repository.entries.clone(), metrics.clone())?;
     let served = listen(&args, &repository, runtime.handle(), metrics);
@@ -81,6 +85,35 @@ fn choice(args: &ServeArgs) -> anyhow::Result<Choice> {
     Ok(choice)
 }
 
+/// Constraints between tenants, checked against what there is.
+fn rules(args: &ServeArgs, repository: &Repository, device: &dyn Device) -> anyhow::Result<Vec<TenantRule>> {
+    let mut rules = Vec::new();
+    for text in &args.apart {
+        let pair =
+            text.split_once(',').with_context(|| format!("--apart {text:?} is not two models: A,B"))?;
+        rules.push(TenantRule::Apart(pair.0.trim().into(), pair.1.trim().into()));
+    }
+    let largest = device.partitions().iter().map(|part| part.units).max().unwrap_or(0);
+    for text in &args.floor {
+        let parts = text.split_once('=');
+        let (model, units) = parts.with_context(|| format!("--floor {text:?} is not MODEL=UNITS"))?;
+        let units: u32 =
+            units.trim().parse().with_context(|| format!("{units:?} in --floor is not a number"))?;
+        if units == 0 || units > largest {
+            bail!(
+                "--floor {text}: no part has {units} units, the largest has {largest}; ask for at most that"
+            );
+        }
+        rules.push(TenantRule::Floor(model.trim().into(), units));
+    }
+    for name in rules.iter().flat_map(TenantRule::names) {
+        if !repository.entries.iter().any(|entry| entry.name == name) {
+            bail!("a constraint names {name:?}, which the repository does not have");
+        }
+    }
+    Ok(rules)
+}
+
 /// Memory in which models are prepared on a GPU: as much as the largest file, which no scheduled load may take.
 fn staging(args: &DeviceArgs, repository: &Repository) -> Bytes {
     if args.device == "cpu" {
@@ -94,17 +127,17 @@ fn staging(args: &DeviceArgs, repository: &Repository) -> Bytes {
 /// The device asked for, with `staging` beside the memory for weights.
 pub(crate) fn open(
     args: &DeviceArgs,
-    cpu_partitions: Option<&str>,
+    (cpu_partitions, cpu_overlap): (Option<&str>, Option<u32>),
     staging: Bytes,
 ) -> anyhow::Result<Arc<dyn Device>> {
     let Some(ordinal) = args.device.strip_prefix("cuda") else {
         if args.device != "cpu" {
             bail!("no device is called {:?}; name cpu or cuda:N", args.device);
         }
-        return Ok(Arc::new(device(cpu_partitions)?));
+        return Ok(Arc::new(device(cpu_partitions, cpu_overlap)?));
     };
-    if cpu_partitions.is_some() {
-        bail!("--cpu-partitions goes with --device cpu");
+    if cpu_partitions.is_some() || cpu_overlap.is_some() {
+        bail!("--cpu-partitions and --cpu-overlap go with --device cpu");
     }
     let ordinal = ordinal.strip_prefix(':').unwrap_or("0");
     let ordinal =
@@ -122,10 +155,18 @@ pub(crate) fn open(
 }
 
 /// The processor with the partitions asked for: sets of cores separated by `;`.
-pub(crate) fn device(partitions: Option<&str>) -> anyhow::Result<CpuDevice> {
-    let Some(text) = partitions else { return Ok(CpuDevice::whole()?) };
+pub(crate) fn device(partitions: Option<&str>, overlap: Option<u32>) -> anyhow::Result<CpuDevice> {
+    let Some(text) = partitions else {
+        if overlap.is_some() {
+            bail!("--cpu-overlap needs --cpu-partitions, for example \"0;1;0-1\"");
+        }
+        return Ok(CpuDevice::whole()?);
+    };
     let sets = text.split(';').map(cores).collect::<anyhow::Result<Vec<_>>>()?;
-    Ok(CpuDevice::with_cores(sets)?)
+    match overlap {
+        Some(runs) => Ok(CpuDevice::with_overlapping_cores(sets, runs)?),
+        None => Ok(CpuDevice::with_cores(sets)?),
+    }
 }
 
 /// Cores from a list such as `0,2-3`.

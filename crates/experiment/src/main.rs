@@ -5,8 +5,11 @@ mod bars;
 mod cluster;
 mod cuda;
 mod host;
+mod knee;
+mod packing;
 mod plan;
 mod plot;
+mod spatial;
 mod spine;
 mod statistics;
 
@@ -20,10 +23,14 @@ fn main() -> ExitCode {
         ["cluster", parts @ ..] => cluster::run(&folder("cluster"), parts),
         ["cuda", parts @ ..] => cuda::run(parts),
         ["pipeswitch"] => cuda::run(&["report"]),
+        ["knee", parts @ ..] => knee::run(&folder("knee"), parts),
+        ["packing"] => packing::run(&folder("packing")),
         ["plan", parts @ ..] => plan::run(&folder("plan"), parts),
+        ["dstack"] => spatial::dstack(&folder("dstack")),
+        ["sgprs"] => spatial::sgprs(&folder("sgprs")),
         ["spine", parts @ ..] => spine::run(&folder("spine"), parts),
         _ => Err(anyhow::anyhow!(
-            "name an experiment: cluster [peers|speed|synergy|themis|sharing]…, spine [turns|simulator|segments|preemption|fidelity]…"
+            "name an experiment: cluster [peers|speed|synergy|themis|sharing]…, knee [tables|cores]…, packing, spine [turns|simulator|segments|preemption|fidelity]…"
         )),
     };
     match outcome {

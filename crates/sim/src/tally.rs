@@ -3,7 +3,7 @@
 use sched::node::{Act, Decision, Event};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use vocab::{Class, IdMap, ModelId, Request, RequestId, RunId, Span, Time};
+use vocab::{Class, IdMap, ModelId, PartitionId, Request, RequestId, RunId, Span, Time};
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -38,10 +38,15 @@ pub struct Ended {
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     live: IdMap<RequestId, Request>,
-    runs: BTreeMap<RunId, Vec<RequestId>>,
+    runs: BTreeMap<RunId, Counted>,
     groups: BTreeMap<(ModelId, Class), Group>,
     names: BTreeMap<ModelId, String>,
     busy: Span,
+    /// Units of the device that partitions are parts of, and of each partition.
+    units: u32,
+    parts: BTreeMap<PartitionId, u32>,
+    /// Time of runs times the units they were on, in nanoseconds.
+    unit_busy: u128,
     events: u64,
     turns: u64,
     parks: u64,
@@ -49,6 +54,13 @@ pub struct Tally {
     runs_begun: u64,
     first: Option<Time>,
     last: Time,
+}
+
+/// A run that has not ended.
+#[derive(Clone, Debug)]
+struct Counted {
+    requests: Vec<RequestId>,
+    partition: PartitionId,
 }
 
 /// Requests of one model and class.
@@ -84,12 +96,16 @@ impl Tally {
             Event::ModelAdded { spec } => {
                 self.names.insert(spec.id, spec.name.clone());
             }
-            Event::RunParked { segments, .. } => {
-                self.busy += segments.iter().copied().sum();
+            Event::PartsShared { units, parts, .. } => {
+                self.units += units;
+                self.parts.extend(parts.iter().map(|(id, part)| (*id, part.units)));
+            }
+            Event::RunParked { run, segments, .. } => {
+                self.was_busy(*run, segments);
                 self.parks += 1;
             }
             Event::RunFinished { run, segments } => {
-                self.busy += segments.iter().copied().sum();
+                self.was_busy(*run, segments);
                 self.end_run(now, *run, End::Done, ended);
             }
             Event::RunFailed { run, .. } => self.end_run(now, *run, End::Failed, ended),
@@ -101,16 +117,29 @@ impl Tally {
         }
     }
 
+    fn was_busy(&mut self, run: RunId, segments: &[Span]) {
+        let span: Span = segments.iter().copied().sum();
+        self.busy += span;
+        let units = self.runs.get(&run).and_then(|run| self.parts.get(&run.partition)).copied().unwrap_or(0);
+        self.unit_busy += u128::from(span.ns()) * u128::from(units);
+    }
+
     fn decision(&mut self, now: Time, decision: &Decision, ended: &mut Vec<Ended>) {
         match &decision.act {
-            Act::Start { run, requests, .. } => {
+            Act::Start { run, partition, requests, .. } => {
                 self.runs_begun += 1;
-                self.runs.insert(*run, requests.clone());
+                let counted = Counted { requests: requests.clone(), partition: *partition };
+                self.runs.insert(*run, counted);
+            }
+            Act::Move { run, partition } => {
+                if let Some(run) = self.runs.get_mut(run) {
+                    run.partition = *partition;
+                }
             }
             Act::Load { .. } => self.loads += 1,
             Act::Reject { request } => self.end(now, *request, End::Rejected, ended),
             Act::Expire { request } => {
-                let running = self.runs.values().any(|requests| requests.contains(request));
+                let running = self.runs.values().any(|run| run.requests.contains(request));
                 self.end(now, *request, if running { End::Late } else { End::Dropped }, ended);
             }
             _ => {}
@@ -118,7 +147,8 @@ impl Tally {
     }
 
     fn end_run(&mut self, now: Time, run: RunId, end: End, ended: &mut Vec<Ended>) {
-        for request in self.runs.remove(&run).unwrap_or_default() {
+        let requests = self.runs.remove(&run).map_or_else(Vec::new, |run| run.requests);
+        for request in requests {
             self.end(now, request, end, ended);
         }
     }
@@ -172,7 +202,11 @@ impl Tally {
         }
         let mut total = Summary::of("all".into(), None, &all, length);
         let capacity = length.ns().saturating_mul(partitions as u64).max(1);
-        total.utilisation = Some(self.busy.ns() as f64 / capacity as f64);
+        let whole = (self.units > 0).then(|| u128::from(length.ns()) * u128::from(self.units));
+        total.utilisation = Some(match whole {
+            Some(whole) => self.unit_busy as f64 / whole.max(1) as f64,
+            None => self.busy.ns() as f64 / capacity as f64,
+        });
         total.parks = Some(self.parks);
         total.loads = (self.loads > 0).then_some(self.loads);
         total.runs = Some(self.runs_begun);
@@ -214,7 +248,8 @@ pub struct Summary {
     pub throughput: f64,
     /// Answered rows per second.
     pub rows_per_s: f64,
-    /// Share of device time spent in segments; on `all` only.
+    /// Share of device time spent in segments, of unit-time where a device is shared in parts: above 1 where runs overlap;
+    /// on `all` only.
     pub utilisation: Option<f64>,
     /// Times a run was parked; on `all` only.
     pub parks: Option<u64>,

@@ -14,6 +14,7 @@ use std::fmt::Write as _;
 use vocab::{Rng, Span};
 
 mod memory;
+mod parts;
 
 /// Reads a scenario from lines: `model NAME ROWS:MS,MS… [onUNITS:ROWS:MS,MS…] [delay=MS] [queue=N] [slo=MS] [period=MS]
 /// [weights:MB,MB…]`, `partitions N`, `at MS NAME [class=N] [rows=N] [timeout=MS]`, `device MB [count=N]` with a link of

@@ -54,6 +54,7 @@ impl Live {
             segments: SegmentOptions::default(),
             calibration: Calibration { repeats: 7, patience: Span::from_ms(20_000) },
             staging: vocab::Bytes(0),
+            rules: Vec::new(),
         };
         let runtime = Runtime::start(options, repository.entries, Arc::new(Metrics::new()))?;
         while runtime.handle().readiness() != Readiness::Ready {

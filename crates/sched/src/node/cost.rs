@@ -198,8 +198,9 @@ impl Costs {
             return part[at].prior.segments.clone();
         }
         let bucket = &self.buckets[at];
-        let (whole, part) = (bucket.prior_total, self.of_on(rows, share));
-        if whole == part || whole == Span::ZERO {
+        let Some(share) = share else { return bucket.prior.segments.clone() };
+        let (whole, part) = (bucket.believed, self.at(at, share));
+        if whole == Span::ZERO {
             return bucket.prior.segments.clone();
         }
         bucket.prior.segments.iter().map(|span| span.scale(part.ns(), whole.ns())).collect()

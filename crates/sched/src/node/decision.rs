@@ -189,6 +189,11 @@ pub enum Why {
         /// Units of its part.
         units: u32,
     },
+    /// Of all combinations of ready work, the one it is part of fills most of the device.
+    Fills {
+        /// Units of its part.
+        units: u32,
+    },
     /// Its model's own part was free.
     OwnPart {
         /// Units of its part.
@@ -243,6 +248,7 @@ impl Why {
             Self::TooLarge { .. } => "model_too_large",
             Self::Reserved { .. } => "reserved",
             Self::Idle { .. } => "idle_units",
+            Self::Fills { .. } => "fills",
             Self::OwnPart { .. } => "own_part",
             Self::Stage { .. } => "stage",
             Self::MostRows { .. } => "most_rows",
@@ -275,6 +281,7 @@ impl fmt::Display for Why {
             }
             Self::Reserved { units } => write!(f, "the timetable gives it {units} units now"),
             Self::Idle { units } => write!(f, "{units} units were idle and its model had been served least"),
+            Self::Fills { units } => write!(f, "it and others fill most of the device, {units} units of it"),
             Self::OwnPart { units } => write!(f, "the {units} units of its model were free"),
             Self::Stage { stage, due } => write!(f, "stage {stage}, due at {due}, came first on its context"),
             Self::MostRows { units } => write!(f, "its batch makes most of {units} units"),

@@ -250,6 +250,12 @@ impl NodeWorld {
         self.partitions.iter().filter(|(_, partition)| partition.holder.is_none()).map(|(id, _)| *id)
     }
 
+    /// The run that holds a partition.
+    #[must_use]
+    pub fn holder(&self, id: PartitionId) -> Option<&Run> {
+        self.partitions.get(&id)?.holder.map(|run| &self.runs[&run])
+    }
+
     /// Whether no run holds a partition that there is.
     #[must_use]
     pub fn is_idle(&self, id: PartitionId) -> bool {

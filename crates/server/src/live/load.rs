@@ -9,11 +9,12 @@ use crate::metrics::{End, Ended};
 use crate::repository::ModelEntry;
 use engine::{Buffer, Device, EngineError, Program, Queue, Residency, Run};
 use graph::{Batch, Dim, Graph, HostTensor, Model, Port, SegmentOptions, Segmentation, Sizes};
-use sched::node::{BucketCost, ModelSpec, PartCosts, Promise, WeightGroup};
+use sched::node::{BucketCost, ModelSpec, PartCost, PartCosts, Promise, WeightGroup};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
-use vocab::{Bytes, ModelId, Request, Span};
+use vocab::{Bytes, ModelId, PartitionId, Request, Span};
 
 /// Work for the loader.
 pub(super) enum Job {
@@ -100,8 +101,10 @@ pub(super) struct Loader {
 
 impl Loader {
     pub(super) fn serve(self, inbox: &Receiver<Job>) {
-        let first = self.device.partitions()[0].id;
-        let mut queue = match self.device.open(first) {
+        // What a model costs is what it costs on the largest part.
+        let largest = self.device.partitions().iter().max_by_key(|part| (part.units, u16::MAX - part.id.0));
+        let Some(largest) = largest.map(|part| part.id) else { return };
+        let mut queue = match self.device.open(largest) {
             Ok(queue) => queue,
             Err(error) => {
                 tracing::error!("models cannot be measured: {error}");
@@ -214,6 +217,7 @@ impl Loader {
             costs.push(BucketCost { rows, segments: times.map_err(|error| error.to_string())? });
             programs.push((rows, program));
         }
+        let parts = self.measure_parts(&programs).map_err(|error| error.to_string())?;
         let id = self.shared.next_model();
         let batching = &served.config.batching;
         let sizes: Vec<String> = binding.iter().map(|(name, size)| format!("{name}={size}")).collect();
@@ -226,14 +230,48 @@ impl Loader {
             queue_delay: batching.delay,
             queue_max: batching.default_policy.max_queue_size,
             costs,
-            parts: PartCosts::default(),
-            promise: Promise::default(),
+            parts,
+            // A periodic task's answers are due before the next request, unless it says otherwise.
+            promise: Promise {
+                deadline: served.config.slo.or(served.config.period),
+                period: served.config.period,
+            },
         };
         let metrics = served.metrics.clone();
         let weights = super::variant::weights(&programs);
         let groups = travel(&weights).map_err(|error| error.to_string())?;
-        self.shared.send(Message::AddModel { spec, metrics, weights: weights.clone(), groups });
+        let name = served.name.clone();
+        self.shared.send(Message::AddModel { spec, name, metrics, weights: weights.clone(), groups });
         Ok(Arc::new(Variant { id, programs, batched, weights }))
+    }
+
+    /// What the programs cost on every size of part that is less than the whole device, each on a thread of its own: a queue
+    /// stays on the thread that opened it.
+    fn measure_parts(&self, programs: &[(u32, Arc<dyn Program>)]) -> Result<PartCosts, EngineError> {
+        let units = self.device.units();
+        let mut sizes: BTreeMap<u32, PartitionId> = BTreeMap::new();
+        for part in self.device.partitions().iter().filter(|part| part.units < units) {
+            sizes.entry(part.units).or_insert(part.id);
+        }
+        if sizes.is_empty() {
+            return Ok(PartCosts::default());
+        }
+        let measured = |units: u32, partition: PartitionId| {
+            let mut queue = self.device.open(partition)?;
+            let cost = |(rows, program): &(u32, Arc<dyn Program>)| {
+                let segments = measure(&*self.device, &mut *queue, program, self.calibration)?;
+                Ok(BucketCost { rows: *rows, segments })
+            };
+            let costs = programs.iter().map(cost).collect::<Result<_, EngineError>>()?;
+            Ok(PartCost { units, costs })
+        };
+        let mut parts = Vec::new();
+        for (units, partition) in sizes {
+            let part = std::thread::scope(|scope| scope.spawn(|| measured(units, partition)).join());
+            let why = || "the thread that measures it panicked".to_owned();
+            parts.push(part.map_err(|_| EngineError::Unavailable { partition, why: why() })??);
+        }
+        Ok(PartCosts { units, parts })
     }
 
     /// Where a model is cut: by operations, or into as many segments as its time on the device at the largest batch asks

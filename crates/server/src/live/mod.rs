@@ -13,6 +13,7 @@ mod mover;
 mod observe;
 mod partition;
 mod preparing;
+mod rules;
 mod runtime;
 mod scheduler;
 mod variant;
@@ -22,5 +23,6 @@ pub use handle::{
 };
 pub use load::{Calibration, measure};
 pub use observe::Observer;
+pub use rules::TenantRule;
 pub use runtime::{Limits, Runtime, RuntimeError, RuntimeOptions};
 pub use variant::buckets;

@@ -7,6 +7,7 @@ use super::mover;
 use super::observe::Observer;
 use super::partition::{self, Answers};
 use super::preparing::{Claim, Preparing, Taker};
+use super::rules::TenantRule;
 use super::scheduler::{Scheduler, first_events};
 use super::variant::{Binding, Variant, binding};
 use crate::metrics::{Metrics, ModelMetrics};
@@ -45,6 +46,8 @@ pub(super) enum Message {
     },
     AddModel {
         spec: ModelSpec,
+        /// The tenant: its name in the repository.
+        name: String,
         metrics: Arc<ModelMetrics>,
         weights: Vec<Arc<dyn Residency>>,
         groups: Vec<WeightGroup>,
@@ -423,6 +426,8 @@ pub struct RuntimeOptions {
     pub calibration: Calibration,
     /// Device memory for weights that the scheduler is not given: models are prepared and measured in it.
     pub staging: Bytes,
+    /// Constraints between tenants.
+    pub rules: Vec<TenantRule>,
 }
 
 /// Why a runtime cannot start.
@@ -486,6 +491,8 @@ impl Runtime {
             runs: BTreeMap::new(),
             models: BTreeMap::new(),
             touched: Vec::new(),
+            rules: options.rules,
+            tenants: BTreeMap::new(),
             observers: options.observers,
             metrics,
             clock,

@@ -5,6 +5,7 @@ use super::handle::{Answer, Outcome, Timing};
 use super::mover::{self, Order};
 use super::observe::Observer;
 use super::partition::{Answers, Command, Start, Worker};
+use super::rules::TenantRule;
 use super::runtime::{Clock, Message, Work};
 use crate::metrics::{End, Ended, Metrics, ModelMetrics};
 use sched::node::{Act, Decision, Event, NodeWorld, Part, Why};
@@ -30,6 +31,9 @@ pub(super) struct Scheduler {
     pub(super) models: BTreeMap<ModelId, Arc<ModelMetrics>>,
     /// Models whose waiting requests may have become more or fewer in this turn.
     pub(super) touched: Vec<ModelId>,
+    /// Constraints between tenants, and which models each tenant is.
+    pub(super) rules: Vec<TenantRule>,
+    pub(super) tenants: BTreeMap<String, Vec<ModelId>>,
     pub(super) observers: Vec<Observer>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) clock: Clock,
@@ -97,13 +101,17 @@ impl Scheduler {
                 }
                 events.push(event);
             }
-            Message::AddModel { spec, metrics, weights, groups } => {
+            Message::AddModel { spec, name, metrics, weights, groups } => {
                 let model = spec.id;
+                self.tenants.entry(name).or_default().push(model);
                 self.models.insert(model, metrics);
                 events.push(Event::ModelAdded { spec });
                 if !groups.is_empty() {
                     self.order(Order::Know { model, weights });
                     events.push(Event::WeightsStored { model, groups });
+                }
+                if !self.rules.is_empty() {
+                    events.push(Event::RulesSet { rules: super::rules::expand(&self.rules, &self.tenants) });
                 }
             }
             Message::RemoveModel { model } => events.push(Event::ModelRemoved { model }),

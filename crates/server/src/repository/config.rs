@@ -35,6 +35,8 @@ pub struct ModelConfig {
     pub parameters: BTreeMap<String, String>,
     /// `raddle.slo_us`: the answer of a request without its own deadline is due after this.
     pub slo: Option<Span>,
+    /// `raddle.period_us`: its requests come so far apart, and each is due before the next unless `slo` says otherwise.
+    pub period: Option<Span>,
 }
 
 /// A declared input or output.
@@ -154,7 +156,10 @@ impl ModelConfig {
     #[must_use]
     pub fn default_timeout(&self, class: Class) -> Option<Span> {
         let policy = self.queue_policy(class);
-        [Some(policy.default_timeout).filter(|span| *span > Span::ZERO), self.slo].into_iter().flatten().min()
+        [Some(policy.default_timeout).filter(|span| *span > Span::ZERO), self.slo.or(self.period)]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// What request parameters mean for this model.

@@ -379,12 +379,10 @@ impl Reader {
 
     fn our_parameter(&mut self, field: &Field, key: &str, value: &str, config: &mut ModelConfig) {
         match key {
-            "raddle.slo_us" => match value.parse::<u64>() {
-                Ok(us) if us > 0 => config.slo = Some(Span::from_us(us)),
-                _ => self.fault(
-                    field,
-                    format!("raddle.slo_us is a positive number of microseconds, not {value:?}"),
-                ),
+            "raddle.slo_us" | "raddle.period_us" => match value.parse::<u64>() {
+                Ok(us) if us > 0 && key == "raddle.slo_us" => config.slo = Some(Span::from_us(us)),
+                Ok(us) if us > 0 => config.period = Some(Span::from_us(us)),
+                _ => self.fault(field, format!("{key} is a positive number of microseconds, not {value:?}")),
             },
             "raddle.class" if value.parse().ok().and_then(Class::new).is_none() => {
                 self.fault(field, format!("raddle.class is a priority level, 1 or more, not {value:?}"));
@@ -393,7 +391,7 @@ impl Reader {
             ours if ours.starts_with("raddle.") => {
                 self.fault(
                     field,
-                    format!("parameter {ours:?} is unknown; raddle.class and raddle.slo_us exist"),
+                    format!("parameter {ours:?} is unknown; raddle.class, raddle.slo_us and raddle.period_us exist"),
                 );
             }
             _ => {}

@@ -69,6 +69,7 @@ pub(crate) async fn serve(folder: &Path, limits: HttpLimits) -> Server {
         segments: SegmentOptions::default(),
         calibration: Calibration::default(),
         staging: vocab::Bytes(0),
+        rules: Vec::new(),
     };
     let runtime = Runtime::start(options, repository.entries.clone(), metrics.clone()).unwrap();
     let addresses = Addresses { http: SocketAddr::from(([127, 0, 0, 1], 0)), metrics: None, exposed: false };

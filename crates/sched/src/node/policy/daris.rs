@@ -2,7 +2,7 @@
 //! as long as their context has time for them beside what was admitted before, else on the context with most room, else
 //! refused. Times are the worst of the latest runs. A context's streams take requests by class and deadline.
 
-use super::sgprs::{Context, contexts, holder};
+use super::sgprs::{Context, contexts};
 use super::starts::{Sizes, Starts, promise};
 use crate::Policy;
 use crate::node::{Decision, NodeWorld, Why};
@@ -107,7 +107,7 @@ impl Policy<NodeWorld> for Daris {
                 .collect();
             queue.sort_by_key(|(class, due, id, _, _)| (*class, *due, *id));
             let idle: Vec<PartitionId> =
-                context.streams.iter().copied().filter(|stream| holder(world, *stream).is_none()).collect();
+                context.streams.iter().copied().filter(|stream| world.holder(*stream).is_none()).collect();
             for stream in idle {
                 let fits = |(_, _, _, model, _): &(Class, Time, RequestId, ModelId, f64)| {
                     starts.may_begin(*model, stream)

@@ -141,9 +141,13 @@ impl DStack {
                 return now < entry.end;
             }
             let units = units_of(starts.world, entry.partition, sizes);
-            let (requests, _) = starts.batch(entry.model, entry.rows);
+            let time = starts.world.cost_on(entry.model, entry.rows, entry.partition);
+            let (requests, rows) = starts.batch_until(entry.model, entry.rows, now + time);
+            if requests.is_empty() {
+                return false;
+            }
             starts.start(entry.model, entry.partition, requests, Why::Reserved { units });
-            self.account(starts.world, entry.model, entry.rows, entry.partition, units);
+            self.account(starts.world, entry.model, rows, entry.partition, units);
             false
         });
         self.timetable = timetable;
@@ -163,13 +167,14 @@ impl DStack {
             models.sort_by_key(|model| (self.served.get(model).copied().unwrap_or(0), *model));
             let model = models.remove(0);
             let point = optimum(starts.now, starts.world, model, sizes);
-            // A model with a run under way takes more units only for a full batch.
+            // A model with a run under way takes more units only for a full batch, or for who cannot wait for its end.
             let busy = starts.is_active(model) || begun.contains(&model);
-            if busy && starts.rows(model) < point.rows {
+            if busy && starts.rows(model) < point.rows && can_wait(starts, model, &point) {
                 continue;
             }
             let Some(found) = self.best(starts, sizes, model, &point) else { continue };
-            let (requests, rows) = starts.batch(model, found.point.rows);
+            let end = starts.now + found.point.time;
+            let (requests, rows) = starts.batch_until(model, found.point.rows, end);
             let units = found.point.units;
             starts.start(model, found.partition, requests, Why::Idle { units });
             self.account(starts.world, model, rows, found.partition, units);
@@ -183,19 +188,23 @@ impl DStack {
     /// The best run of `model` on units that are idle: over before they are reserved, and in time for its requests.
     fn best(&self, starts: &Starts<'_>, sizes: &Sizes, model: ModelId, point: &Point) -> Option<Candidate> {
         let (world, now) = (starts.world, starts.now);
-        let deadline = starts.head_deadline(model)?;
         let costs = world.costs(model);
-        let rows = starts.rows(model).min(point.rows);
         let mut best: Option<Candidate> = None;
         for partition in starts.parts.idle() {
             let units = units_of(world, partition, sizes);
             if units > point.units {
                 continue;
             }
+            // The fewer rows are in time, the sooner their run is over.
+            let longest = costs.of_on(point.rows, sizes.share(units));
+            let (_, rows) = starts.batch_until(model, point.rows, now + longest);
             let time = costs.of_on(rows, sizes.share(units));
+            if rows == 0 {
+                continue;
+            }
             let candidate = Candidate { point: Point { rows, units, time }, partition, beside: 0 };
             let worse = |best: &Candidate| best.point.efficacy() > candidate.point.efficacy() * (1.0 + 1e-9);
-            if now + time > deadline || best.as_ref().is_some_and(worse) {
+            if best.as_ref().is_some_and(worse) {
                 continue;
             }
             if !starts.parts.is_alone(partition)
@@ -231,6 +240,14 @@ impl DStack {
         reserved.iter().all(|entry| !in_the_way(world, (model, partition), (entry.model, entry.partition)))
             && fits_sum(world, sizes, &reserved, partition, begin, end)
     }
+}
+
+/// Whether the most urgent request of `model` is still answered in time if it waits for the end of a run under way.
+fn can_wait(starts: &Starts<'_>, model: ModelId, point: &Point) -> bool {
+    let (now, world) = (starts.now, starts.world);
+    let own = world.runs().filter(|run| run.model == model);
+    let soonest = own.map(|run| world.remaining(now, run)).min().unwrap_or(point.time);
+    starts.head_deadline(model).is_none_or(|deadline| now + soonest + point.time <= deadline)
 }
 
 /// Whether two runs cannot be at the same time: they share units, or their models are to be apart.

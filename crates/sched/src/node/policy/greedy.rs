@@ -20,9 +20,12 @@ pub struct MaxMin {
 /// What `model` would run now: as many rows as wait, at the size of part that suits them; where that is free.
 fn run_now(starts: &Starts<'_>, sizes: &Sizes, model: ModelId) -> Option<(Point, PartitionId)> {
     let world = starts.world;
-    let rows = starts.rows(model);
     let best = optimum(starts.now, world, model, sizes);
-    let rows = world.costs(model).bucket_rows(rows.min(best.rows));
+    let (_, rows) = starts.batch_until(model, best.rows, starts.now + best.time);
+    if rows == 0 {
+        return None;
+    }
+    let rows = world.costs(model).bucket_rows(rows);
     let fits = |id: &PartitionId| {
         units_of(world, *id, sizes) == best.units
             && starts.parts.is_alone(*id)
@@ -50,7 +53,7 @@ impl Policy<NodeWorld> for MaxThroughput {
             let all = candidates(&starts, &sizes);
             let best = all.into_iter().max_by(|a, b| a.1.rate().total_cmp(&b.1.rate()).then(b.0.cmp(&a.0)));
             let Some((model, point, partition)) = best else { return starts.decisions };
-            let (requests, _) = starts.batch(model, point.rows);
+            let (requests, _) = starts.batch_until(model, point.rows, now + point.time);
             starts.start(model, partition, requests, Why::MostRows { units: point.units });
         }
     }
@@ -75,7 +78,7 @@ impl Policy<NodeWorld> for MaxMin {
             else {
                 return starts.decisions;
             };
-            let (requests, _) = starts.batch(model, point.rows);
+            let (requests, _) = starts.batch_until(model, point.rows, now + point.time);
             starts.start(model, partition, requests, Why::Idle { units: point.units });
             *self.served.entry(model).or_default() += u128::from(point.time.ns()) * u128::from(point.units);
         }

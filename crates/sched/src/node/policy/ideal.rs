@@ -1,11 +1,12 @@
 //! The ideal that D-STACK is measured against (in our reading): a run may stop after every segment, every segment has its
 //! own knee, and at each instant those ready segments run that together fill most of the device. Needs a device that
-//! changes parts at no cost: a bound for the simulator.
+//! changes parts at no cost: a bound for the simulator. So that it is one where more is asked than can be done, a run begins
+//! only if the unit-time of all that were begun still suffices for their deadlines, and what was begun goes first.
 
 use super::starts::{Point, Sizes, Starts, next_hopeless, optimum, units_of};
 use crate::Policy;
-use crate::node::{Decision, NodeWorld, RunState, Why};
-use vocab::{ModelId, PartitionId, RequestId, RunId, Time};
+use crate::node::{Decision, NodeWorld, Run, RunState, Why};
+use vocab::{ModelId, PartitionId, RequestId, RunId, Span, Time};
 
 /// Ready segments of which every combination is tried; those beyond are filled in by deadline.
 const COMBINED_MAX: usize = 12;
@@ -44,6 +45,34 @@ fn knee(world: &NodeWorld, sizes: &Sizes, model: ModelId, rows: u32, segment: u3
     points.max_by(|a, b| a.efficacy().total_cmp(&b.efficacy())).map_or(sizes.whole, |point| point.units)
 }
 
+/// Unit-time that a run of `rows` rows needs from `segment` on, every segment at its knee, and its time.
+fn work(world: &NodeWorld, sizes: &Sizes, model: ModelId, rows: u32, segment: u32) -> (u128, Span) {
+    let costs = world.costs(model);
+    let (mut work, mut time) = (0, Span::ZERO);
+    for at in segment..costs.segments() {
+        let units = knee(world, sizes, model, rows, at);
+        let span = costs.span_of(rows, at, at + 1, sizes.share(units));
+        work += u128::from(span.ns()) * u128::from(units);
+        time += span;
+    }
+    (work, time)
+}
+
+/// Whether the device has unit-time enough for all runs, each before its deadline, one more included.
+fn suffices(starts: &Starts<'_>, sizes: &Sizes, extra: (Time, u128)) -> bool {
+    let left = |run: &Run| {
+        let all = work(starts.world, sizes, run.model, run.rows, run.next_segment).0;
+        (run.deadline.unwrap_or(Time::FOREVER), all)
+    };
+    let mut due: Vec<(Time, u128)> = starts.world.runs().map(left).chain([extra]).collect();
+    due.sort_unstable();
+    let mut sum = 0u128;
+    due.into_iter().all(|(deadline, work)| {
+        sum += work;
+        sum <= u128::from(deadline.since(starts.now).ns()) * u128::from(sizes.whole)
+    })
+}
+
 fn ready(starts: &Starts<'_>, sizes: &Sizes) -> Vec<Ready> {
     let world = starts.world;
     let mut found = Vec::new();
@@ -62,10 +91,15 @@ fn ready(starts: &Starts<'_>, sizes: &Sizes) -> Vec<Ready> {
         if starts.rows(spec.id) == 0 || (starts.is_active(spec.id) && starts.rows(spec.id) < best.rows) {
             continue;
         }
-        let (requests, rows) = starts.batch(spec.id, best.rows);
+        let (needs, time) = work(world, sizes, spec.id, best.rows, 0);
+        let (requests, rows) = starts.batch_until(spec.id, best.rows, starts.now + time);
+        let deadline = requests.iter().filter_map(|id| world.request(*id)?.deadline).min();
+        if requests.is_empty() || !suffices(starts, sizes, (deadline.unwrap_or(Time::FOREVER), needs)) {
+            continue;
+        }
         found.push(Ready {
             model: spec.id,
-            deadline: starts.head_deadline(spec.id).unwrap_or(Time::FOREVER),
+            deadline: deadline.unwrap_or(Time::FOREVER),
             work: Work::Start(requests),
             segment: 0,
             units: knee(world, sizes, spec.id, rows, 0),
@@ -119,8 +153,15 @@ impl Policy<NodeWorld> for Ideal {
                 .filter(|ready| !matches!(&ready.work, Work::Resume(run) if resumed(run)))
                 .collect();
             let mut progress = false;
-            // Where the combination does not fit as the parts lie, others may.
-            let chosen = choose(&ready, free);
+            // What was begun goes first; where a combination does not fit as the parts lie, others may.
+            let (begun, fresh): (Vec<Ready>, Vec<Ready>) =
+                ready.into_iter().partition(|ready| matches!(ready.work, Work::Resume(_)));
+            let first = choose(&begun, free);
+            let spent: u32 = first.iter().map(|at| begun[*at].units).sum();
+            let second = choose(&fresh, free - spent);
+            let chosen: Vec<usize> =
+                first.into_iter().chain(second.into_iter().map(|at| at + begun.len())).collect();
+            let ready: Vec<Ready> = begun.into_iter().chain(fresh).collect();
             let others: Vec<usize> = (0..ready.len()).filter(|at| !chosen.contains(at)).collect();
             for at in chosen.into_iter().chain(others) {
                 let Ready { model, ref work, segment, units, .. } = ready[at];
@@ -137,7 +178,7 @@ impl Policy<NodeWorld> for Ideal {
                 let partition =
                     starts.parts.idle().filter(fits).min_by_key(|id| starts.parts.idle_beside(*id));
                 let Some(partition) = partition else { continue };
-                let why = Why::Idle { units };
+                let why = Why::Fills { units };
                 let run = match work {
                     Work::Resume(run) => {
                         starts.resume(*run, partition, &why);

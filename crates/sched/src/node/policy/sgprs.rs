@@ -24,6 +24,8 @@ pub struct Sgprs {
     ready: BTreeMap<Key, Stage>,
     /// The deadline of the stage that each run is in.
     due: BTreeMap<RunId, Time>,
+    /// Ends of stages by model and rows.
+    ends: BTreeMap<(ModelId, u32), Vec<u32>>,
 }
 
 /// A stage: the first of a request that has not begun, or the next of a run.
@@ -74,15 +76,15 @@ pub(super) fn contexts(world: &NodeWorld, sizes: &Sizes) -> Vec<Context> {
 
 /// Where stages end: so many stages of about equal time, as their first segments and the number of segments.
 pub(super) fn stage_ends(world: &NodeWorld, model: ModelId, rows: u32, stages: u32) -> Vec<u32> {
-    let costs = world.costs(model);
-    let (segments, total) = (costs.segments(), costs.of(rows));
-    let mut ends = Vec::new();
-    let mut spent = Span::ZERO;
-    for segment in 0..segments {
-        spent += costs.span_of(rows, segment, segment + 1, None);
-        let quota = total.scale(u64::try_from(ends.len()).unwrap_or(u64::MAX) + 1, u64::from(stages.max(1)));
-        if spent >= quota && segment + 1 < segments {
-            ends.push(segment + 1);
+    // As the profile has them: what is learned meanwhile must not move the end of a stage that runs.
+    let spans = world.costs(model).profiled(rows, None);
+    let segments = u32::try_from(spans.len()).unwrap_or(u32::MAX);
+    let total: u128 = spans.iter().map(|span| u128::from(span.ns())).sum();
+    let (mut ends, mut spent) = (Vec::new(), 0u128);
+    for (segment, span) in (1..segments).zip(&spans) {
+        spent += u128::from(span.ns());
+        if spent * u128::from(stages.max(1)) >= total * (ends.len() as u128 + 1) {
+            ends.push(segment);
         }
     }
     ends.push(segments);
@@ -93,7 +95,13 @@ impl Sgprs {
     /// With runs cut into so many stages.
     #[must_use]
     pub fn new(stages: u32) -> Self {
-        Self { stages: stages.max(1), ready: BTreeMap::new(), due: BTreeMap::new() }
+        let (ready, due, ends) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { stages: stages.max(1), ready, due, ends }
+    }
+
+    fn ends_of(&mut self, world: &NodeWorld, model: ModelId, rows: u32) -> Vec<u32> {
+        let stages = self.stages;
+        self.ends.entry((model, rows)).or_insert_with(|| stage_ends(world, model, rows, stages)).clone()
     }
 
     /// Stages that became ready since the last turn, oldest first.
@@ -128,6 +136,15 @@ impl Sgprs {
         }
     }
 
+    /// Time until a running run's stage is over.
+    fn stage_left(&self, now: Time, world: &NodeWorld, run: &Run) -> Span {
+        let ends = self.ends.get(&(run.model, run.rows));
+        let end = ends.and_then(|ends| ends.iter().find(|end| run.next_segment < **end)).copied();
+        let share = world.space().share(run.partition);
+        let all = world.costs(run.model).span_of(run.rows, run.next_segment, end.unwrap_or(u32::MAX), share);
+        run.running_since().map_or(all, |since| all - now.since(since))
+    }
+
     /// Gives a ready stage to a context.
     fn give(
         &mut self,
@@ -139,7 +156,7 @@ impl Sgprs {
         (contexts, sizes): (&[Context], &Sizes),
     ) {
         let costs = world.costs(model);
-        let ends = stage_ends(world, model, rows, self.stages);
+        let ends = self.ends_of(world, model, rows);
         let number = ends.iter().position(|end| segment < *end).unwrap_or(ends.len() - 1);
         let (last, end) = (number + 1 == ends.len(), ends[number]);
         // A stage has its part of the request's time, in the order of stages.
@@ -154,23 +171,23 @@ impl Sgprs {
             Level::Other
         };
         let time = |context: &Context| costs.span_of(rows, segment, end, sizes.share(context.units));
-        let queued = |at: usize| self.ready.values().filter(move |stage| stage.context == at);
-        let ends_at = |at: usize| {
-            let context = &contexts[at];
-            let ahead: Span = queued(at).map(|stage| stage.time).sum();
-            let running: Span = context
-                .streams
-                .iter()
-                .filter_map(|stream| holder(world, *stream))
-                .map(|run| stage_left(now, world, run, self.stages))
-                .sum();
+        // When it would end on each context, and whether nothing is there.
+        let reckon = |(at, context): (usize, &Context)| {
+            let queued = self.ready.values().filter(|stage| stage.context == at);
+            let running = context.streams.iter().filter_map(|stream| world.holder(*stream));
+            let (mut ahead, mut empty) = (Span::ZERO, true);
+            for left in
+                queued.map(|stage| stage.time).chain(running.map(|run| self.stage_left(now, world, run)))
+            {
+                ahead += left;
+                empty = false;
+            }
             let streams = u64::try_from(context.streams.len().max(1)).unwrap_or(u64::MAX);
-            now + (ahead + running).scale(1, streams) + time(context)
+            (now + ahead.scale(1, streams) + time(context), empty)
         };
-        let empty = |at: &usize| {
-            queued(*at).next().is_none()
-                && contexts[*at].streams.iter().all(|stream| holder(world, *stream).is_none())
-        };
+        let reckoned: Vec<(Time, bool)> = contexts.iter().enumerate().map(reckon).collect();
+        let empty = |at: &usize| reckoned[*at].1;
+        let ends_at = |at: usize| reckoned[at].0;
         let open = |at: &usize| {
             let open = |stream: &PartitionId| {
                 reaches(world, key, *stream) && world.space().allows(model, *stream, &[]).is_ok()
@@ -201,19 +218,6 @@ fn terms(world: &NodeWorld, run: &Run) -> (Time, Time) {
     (run.arrival, deadline)
 }
 
-pub(super) fn holder(world: &NodeWorld, partition: PartitionId) -> Option<&Run> {
-    world.runs().find(|run| run.partition == partition && run.occupies())
-}
-
-/// Time until a running run's stage is over.
-fn stage_left(now: Time, world: &NodeWorld, run: &Run, stages: u32) -> Span {
-    let ends = stage_ends(world, run.model, run.rows, stages);
-    let end = ends.iter().find(|end| run.next_segment < **end).copied().unwrap_or(u32::MAX);
-    let share = world.space().share(run.partition);
-    let all = world.costs(run.model).span_of(run.rows, run.next_segment, end, share);
-    run.running_since().map_or(all, |since| all - now.since(since))
-}
-
 impl Policy<NodeWorld> for Sgprs {
     fn name(&self) -> &'static str {
         "sgprs"
@@ -233,7 +237,7 @@ impl Policy<NodeWorld> for Sgprs {
                 .collect();
             queue.sort_unstable();
             for stream in &context.streams {
-                if holder(world, *stream).is_some() {
+                if world.holder(*stream).is_some() {
                     continue;
                 }
                 let fits = |(_, _, key, model, _): &(Level, Time, Key, ModelId, u32)| {
@@ -252,7 +256,7 @@ impl Policy<NodeWorld> for Sgprs {
                         (starts.start(model, *stream, vec![request], why.clone()), rows)
                     }
                 };
-                let ends = stage_ends(world, model, rows, self.stages);
+                let ends = self.ends_of(world, model, rows);
                 if let Some(end) = ends.get(number as usize) {
                     starts.until(model, run, *end, &why);
                 }

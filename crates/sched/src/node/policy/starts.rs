@@ -67,6 +67,16 @@ impl<'w> Starts<'w> {
         (filled.requests, filled.rows)
     }
 
+    /// As [`Starts::batch`], of requests that are answered in time by a run that is over at `end`.
+    pub(super) fn batch_until(&self, model: ModelId, rows_max: u32, end: Time) -> (Vec<RequestId>, u32) {
+        let in_time = |id: &RequestId| {
+            let request = self.world.request(*id);
+            request.is_some_and(|request| request.deadline.is_none_or(|deadline| deadline >= end))
+        };
+        let filled = super::batch::fill(self.world, self.waiting(model).filter(in_time), rows_max);
+        (filled.requests, filled.rows)
+    }
+
     /// Begins a run of `requests`; its number.
     pub(super) fn start(
         &mut self,

@@ -1,0 +1,96 @@
+//! Spatial sharing in simulation: D-STACK beside every rival on mixes of models, and SGPRS's pivot.
+
+mod device;
+mod mixes;
+mod pivot;
+
+use serde::{Deserialize, Serialize};
+use sim::{Arrivals, Load, Scenario, Simulation, Summary};
+use std::path::{Path, PathBuf};
+
+/// What is simulated, as `run.toml` says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MixSettings {
+    /// Folder of public profiles, from the root of the repository.
+    data: PathBuf,
+    /// Simulated time of each run, ms.
+    duration_ms: u64,
+    /// Seeds of each run; medians count.
+    seeds: u64,
+    /// Units between two sizes of parts.
+    grid: u32,
+    /// Streams of the whole device.
+    streams: u16,
+    /// Loads as parts of what the device can do at best.
+    loads: Vec<f64>,
+    /// The load below capacity at which no promise may be missed.
+    calm: f64,
+    /// Policies.
+    policies: Vec<String>,
+    /// Mixes by name: models, each with its promise in ms.
+    mixes: Vec<Mix>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Mix {
+    name: String,
+    models: Vec<(String, u64)>,
+}
+
+/// Simulates D-STACK's mixes; whether every bar was met.
+pub(crate) fn dstack(folder: &Path) -> anyhow::Result<bool> {
+    mixes::run(folder, &toml::from_str(&std::fs::read_to_string(folder.join("run.toml"))?)?)
+}
+
+/// Simulates SGPRS's pivot; whether every bar was met.
+pub(crate) fn sgprs(folder: &Path) -> anyhow::Result<bool> {
+    pivot::run(folder, &toml::from_str(&std::fs::read_to_string(folder.join("run.toml"))?)?)
+}
+
+/// An empty scenario.
+fn scenario(seed: u64, duration_ms: u64) -> Scenario {
+    Scenario {
+        policy: None,
+        seed,
+        duration_ms,
+        partitions: 1,
+        launch_us: 0,
+        noise: 0.0,
+        factor_block: 1,
+        device: None,
+        space: None,
+        rules: Vec::new(),
+        slowdowns: Vec::new(),
+        models: Vec::new(),
+        loads: Vec::new(),
+    }
+}
+
+fn load(model: &str, arrivals: Arrivals) -> Load {
+    Load {
+        model: model.into(),
+        class: 1,
+        rows: 1,
+        timeout_us: None,
+        arrivals,
+        copies: 1,
+        start_ms: 0,
+        end_ms: None,
+    }
+}
+
+/// Simulates; a row for each model and one for all.
+fn simulate(scenario: &Scenario, choice: &sched::node::policy::Choice) -> anyhow::Result<Vec<Summary>> {
+    let faults = scenario.faults();
+    anyhow::ensure!(faults.is_empty(), "the scenario has faults: {}", faults.join("; "));
+    let outcome = Simulation::new(scenario, choice).run(|_, _, _| Ok(()))?;
+    Ok(outcome.tally.summary(outcome.partitions))
+}
+
+/// The middle of numbers; of an even count the lower one.
+fn middle(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers.get(numbers.len().saturating_sub(1) / 2).copied().unwrap_or(f64::NAN)
+}

@@ -1,0 +1,181 @@
+//! SGPRS's pivot: how many periodic tasks a device takes before deadlines are missed, by contexts and over-subscription.
+
+use super::device::{TURING_UNITS, resnet18_on_turing};
+use super::{load, middle, scenario, simulate};
+use crate::bars::Bars;
+use crate::{host, plot};
+use sched::node::policy::Choice;
+use serde::{Deserialize, Serialize};
+use sim::{Arrivals, Load, PartEntry, Scenario, SpaceEntry};
+use std::path::Path;
+
+/// What is simulated, as `run.toml` says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PivotSettings {
+    /// Simulated time of each run, ms.
+    duration_ms: u64,
+    /// Runs of each point; medians count.
+    seeds: u64,
+    /// Period and deadline of each task, µs.
+    period_us: u64,
+    /// Fewest and most tasks.
+    tasks: (u32, u32),
+    /// Contexts.
+    contexts: Vec<u16>,
+    /// Sums of the contexts' units, of the device's.
+    over: Vec<f64>,
+    /// Relative standard deviation of runs.
+    noise: f64,
+    /// Time from a decision to the device, µs.
+    launch_us: u64,
+    /// Missed deadlines, of all, from which on the pivot is passed.
+    pivot: f64,
+}
+
+/// A way to share the device.
+struct Way {
+    name: String,
+    choice: Choice,
+    space: SpaceEntry,
+}
+
+/// Equal contexts that together have `over` times the device's units, each with so many streams; they lie evenly over it.
+fn contexts(count: u16, over: f64, streams: u16) -> SpaceEntry {
+    let total = f64::from(TURING_UNITS) * over;
+    // Rounded up to even, as SGPRS does.
+    let each = (1..=TURING_UNITS / 2)
+        .map(|half| half * 2)
+        .find(|units| f64::from(*units) * f64::from(count) >= total);
+    let each = each.unwrap_or(TURING_UNITS);
+    let spare = TURING_UNITS - each;
+    let part = |at: u16| PartEntry {
+        first: Some(if count > 1 { spare * u32::from(at) / u32::from(count - 1) } else { 0 }),
+        units: each,
+        count: streams,
+    };
+    SpaceEntry { units: TURING_UNITS, overlap: 64, grid: None, parts: (0..count).map(part).collect() }
+}
+
+fn ways(settings: &PivotSettings) -> Vec<Way> {
+    let named = |name: &str| Choice::named(name).expect("a policy there is");
+    let mut ways =
+        vec![Way { name: "one shared partition".into(), choice: named("edf"), space: contexts(1, 1.0, 4) }];
+    for count in &settings.contexts {
+        // Whole inferences, earliest deadline first, on disjoint parts.
+        ways.push(Way {
+            name: format!("naive, {count} disjoint"),
+            choice: named("edf"),
+            space: contexts(*count, 1.0, 1),
+        });
+        for over in &settings.over {
+            let streams = if *count <= 2 { 3 } else { 2 };
+            ways.push(Way {
+                name: format!("sgprs, {count} contexts x {over}"),
+                choice: named("sgprs"),
+                space: contexts(*count, *over, streams),
+            });
+        }
+    }
+    ways
+}
+
+/// Missed deadlines, of all, and answers in time a second.
+fn simulated(settings: &PivotSettings, way: &Way, tasks: u32) -> anyhow::Result<(f64, f64)> {
+    let (mut missed, mut done) = (Vec::new(), Vec::new());
+    for seed in 0..settings.seeds {
+        let run = Scenario {
+            noise: settings.noise,
+            launch_us: settings.launch_us,
+            space: Some(way.space.clone()),
+            models: vec![resnet18_on_turing(settings.period_us)],
+            loads: vec![Load { copies: tasks, ..load("resnet18", Arrivals::Periodic) }],
+            ..scenario(seed, settings.duration_ms)
+        };
+        let summary = simulate(&run, &way.choice)?;
+        let Some(all) = summary.last() else { continue };
+        missed.push(1.0 - all.done as f64 / all.requests.max(1) as f64);
+        done.push(all.done as f64 / (settings.duration_ms as f64 / 1e3));
+    }
+    Ok((middle(missed), middle(done)))
+}
+
+/// Everything; whether every bar was met.
+pub(super) fn run(folder: &Path, settings: &PivotSettings) -> anyhow::Result<bool> {
+    let ways = ways(settings);
+    let mut lines = Vec::new();
+    let (mut misses, mut frames): (Vec<plot::Curve>, Vec<plot::Curve>) = (Vec::new(), Vec::new());
+    let mut pivots: Vec<(String, u32, f64)> = Vec::new();
+    for way in &ways {
+        let (mut missed, mut done) = (Vec::new(), Vec::new());
+        let mut pivot = settings.tasks.1;
+        for tasks in settings.tasks.0..=settings.tasks.1 {
+            let (miss, rate) = simulated(settings, way, tasks)?;
+            lines.push(format!("{},{tasks},{miss:.5},{rate:.1}", way.name.replace(", ", " ")));
+            missed.push((f64::from(tasks), miss));
+            done.push((f64::from(tasks), rate));
+            if miss <= settings.pivot && missed.iter().all(|(_, miss)| *miss <= settings.pivot) {
+                pivot = tasks;
+            } else if pivot == settings.tasks.1 {
+                pivot = tasks - 1;
+            }
+        }
+        let first_bad = missed.iter().find(|(_, miss)| *miss > settings.pivot).map(|(tasks, _)| *tasks);
+        let pivot = first_bad.map_or(pivot, |tasks| {
+            (settings.tasks.0..=settings.tasks.1).find(|known| f64::from(*known) >= tasks).unwrap_or(1) - 1
+        });
+        // How fast misses grow behind the pivot: the largest step between neighbours.
+        let steps = missed.windows(2).map(|pair| pair[1].1 - pair[0].1);
+        pivots.push((way.name.clone(), pivot, steps.fold(0.0, f64::max)));
+        misses.push((way.name.clone(), missed));
+        frames.push((way.name.clone(), done));
+        host::say(&format!("{}: {pivot} tasks", way.name));
+    }
+    host::csv(&folder.join("pivot.csv"), "way,tasks,missed,fps", lines.into_iter())?;
+    let shown = |curves: &[plot::Curve]| -> Vec<plot::Curve> {
+        let wanted = |name: &str| {
+            !name.starts_with("sgprs") || name.contains("3 contexts") || name.contains("2 contexts x 1.5")
+        };
+        curves.iter().filter(|(name, _)| wanted(name)).cloned().collect()
+    };
+    let axis = "tasks of 30 inferences a second";
+    plot::lines(
+        &folder.join("missed.svg"),
+        "ResNet-18 tasks: deadlines missed",
+        (axis, "share"),
+        &shown(&misses),
+    )?;
+    plot::lines(
+        &folder.join("fps.svg"),
+        "ResNet-18 tasks: answers in time a second",
+        (axis, "a second"),
+        &shown(&frames),
+    )?;
+    judge(folder, settings, &pivots)
+}
+
+fn judge(folder: &Path, settings: &PivotSettings, pivots: &[(String, u32, f64)]) -> anyhow::Result<bool> {
+    let mut bars = Bars::default();
+    bars.note(&format!(
+        "simulated on an RTX 2080 Ti fitted to published figures, {} ms, medians of {} seeds; a GPU's own record comes beside it",
+        settings.duration_ms, settings.seeds
+    ));
+    for (name, pivot, step) in pivots {
+        bars.note(&format!("{name}: {pivot} tasks without misses, steepest step {step:.2}"));
+    }
+    let best = |prefix: &str| {
+        pivots.iter().filter(|(name, ..)| name.starts_with(prefix)).max_by_key(|(_, pivot, _)| *pivot)
+    };
+    if let (Some(ours), Some(naive), Some(one)) = (best("sgprs"), best("naive"), best("one")) {
+        let over = |other: u32| f64::from(ours.1) / f64::from(other.max(1));
+        bars.at_least(&format!("pivot of {} over {}", ours.0, naive.0), over(naive.1), 1.2, "");
+        bars.note(&format!("pivot of {} over {}: {:.2}", ours.0, one.0, over(one.1)));
+        bars.at_most(
+            &format!("steepest step of {} behind its pivot, share of deadlines a task", ours.0),
+            ours.2,
+            naive.2,
+            "",
+        );
+    }
+    bars.finish(folder)
+}

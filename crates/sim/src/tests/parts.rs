@@ -1,0 +1,212 @@
+//! Devices shared in parts: constraints, slow-downs, timetables and stages, as text.
+
+use super::check;
+use expect_test::expect;
+
+#[test]
+fn models_that_are_to_be_apart_take_turns() {
+    let text = "
+        space 4 0+2 2+2
+        apart a b
+        model a 1:10
+        model b 1:10
+        model c 1:10
+        at 0 a
+        at 0 b
+        at 0 c";
+    // The oldest that may not run holds those behind it up.
+    check(
+        "fifo",
+        text,
+        expect![[r#"
+        0      start run0 of m0 on p0: r0, because it had waited longest
+        20     run0 finished
+        20     start run1 of m1 on p0: r1, because it had waited longest
+        20     start run2 of m2 on p1: r2, because it had waited longest
+        40     run1 finished
+        40     run2 finished
+    "#]],
+    );
+    check(
+        "windows",
+        text,
+        expect![[r#"
+        0      start run0 of m0 on p0: r0, because it was the most urgent work (class 1 after ageing)
+        0      start run1 of m2 on p1: r2, because it was the most urgent work (class 1 after ageing)
+        20     run0 finished
+        20     run1 finished
+        20     start run2 of m1 on p0: r1, because it was the most urgent work (class 1 after ageing)
+        40     run2 finished
+    "#]],
+    );
+}
+
+#[test]
+fn a_floor_is_kept_free_for_its_owner() {
+    let text = "
+        space 4 grid=1
+        floor a 2
+        model a 1:10
+        model b 1:10
+        at 0 b
+        at 0 b
+        at 0 b
+        at 1 a";
+    check(
+        "maxmin",
+        text,
+        expect![[r#"
+        0      start run0 of m1 on p3: r0, because 2 units were idle and its model had been served least
+        20     run0 finished
+        20     start run1 of m0 on p0: r3, because 4 units were idle and its model had been served least
+        30     run1 finished
+        30     start run2 of m1 on p3: r1, because 2 units were idle and its model had been served least
+        50     run2 finished
+        50     start run3 of m1 on p3: r2, because 2 units were idle and its model had been served least
+        70     run3 finished
+    "#]],
+    );
+}
+
+#[test]
+fn runs_on_the_same_units_slow_each_other() {
+    let text = "
+        space 4 0+4 0+4 overlap=2
+        model a 1:10 on2:1:20
+        at 0 a
+        at 5 a";
+    check(
+        "fifo",
+        text,
+        expect![[r#"
+        0      start run0 of m0 on p0: r0, because it had waited longest
+        5      start run1 of m0 on p1: r1, because it had waited longest
+        15     run0 finished
+        20     run1 finished
+    "#]],
+    );
+}
+
+#[test]
+fn neighbours_on_disjoint_parts_slow_each_other_as_measured() {
+    let text = "
+        space 4 0+2 2+2
+        beside a b 1.5
+        model a 1:12 on2:1:12
+        model b 1:6 on2:1:6
+        at 0 a
+        at 0 b";
+    check(
+        "fifo",
+        text,
+        expect![[r#"
+        0      start run0 of m0 on p0: r0, because it had waited longest
+        0      start run1 of m1 on p1: r1, because it had waited longest
+        6      run1 finished
+        14     run0 finished
+    "#]],
+    );
+}
+
+#[test]
+fn dstack_runs_models_side_by_side_at_their_knees() {
+    // Both are as fast on half of the device.
+    let text = "
+        space 4 grid=1
+        model a 1:10 on1:1:40 on2:1:10 slo=40
+        model b 1:10 on1:1:40 on2:1:10 slo=40
+        at 0 a
+        at 0 b
+        at 1 a
+        at 2 b";
+    check(
+        "dstack",
+        text,
+        expect![[r#"
+        0      start run0 of m0 on p3: r0, because the timetable gives it 2 units now
+        0      start run1 of m1 on p5: r1, because the timetable gives it 2 units now
+        10     run0 finished
+        10     run1 finished
+        10     start run2 of m0 on p3: r2, because 2 units were idle and its model had been served least
+        10     start run3 of m1 on p5: r3, because 2 units were idle and its model had been served least
+        20     run2 finished
+        20     run3 finished
+    "#]],
+    );
+}
+
+#[test]
+fn sgprs_moves_a_run_to_the_context_that_ends_its_stage_first() {
+    let text = "
+        space 4 0+2 0+4 overlap=2
+        model a 1:6,6 on2:1:10,10 slo=60
+        at 0 a
+        at 1 a";
+    check(
+        "sgprs",
+        text,
+        expect![[r#"
+        0      start run0 of m0 on p1: r0, because stage 0, due at 0.029700 s, came first on its context
+        0      run0 until segment 1, because stage 0, due at 0.029700 s, came first on its context
+        1      start run1 of m0 on p0: r1, because stage 0, due at 0.030700 s, came first on its context
+        1      run1 until segment 1, because stage 0, due at 0.030700 s, came first on its context
+        8.333333 run1 parked before segment 1
+        8.333333 resume run1, because stage 1, due at 0.060400 s, came first on its context
+        15.666666 run1 finished
+        17.333332 run0 parked before segment 1
+        17.333332 resume run0, because stage 1, due at 0.059400 s, came first on its context
+        27.333332 run0 finished
+    "#]],
+    );
+}
+
+#[test]
+fn daris_refuses_what_its_contexts_have_no_time_for() {
+    let text = "
+        space 2 0+2
+        model a 1:10 slo=20
+        at 0 a class=2
+        at 0 a class=2
+        at 0 a class=2
+        at 1 a class=1";
+    check(
+        "daris",
+        text,
+        expect![[r#"
+        0      reject r1, because what was admitted before would use 1000 thousandths of the context with most room
+        0      reject r2, because what was admitted before would use 1000 thousandths of the context with most room
+        0      start run0 of m0 on p0: r0, because stage 0, due at 0.020000 s, came first on its context
+        10     run0 finished
+        10     start run1 of m0 on p0: r3, because it came first in class 1, the strictest that waits
+        20     run1 finished
+    "#]],
+    );
+}
+
+#[test]
+fn the_ideal_gives_every_segment_its_own_part() {
+    // The first segment fills the device, the second one unit.
+    let text = "
+        space 4 0+4 0+1 1+1 2+1
+        model a 1:4,9 on1:1:16,9 slo=100
+        at 0 a
+        at 0 a";
+    check(
+        "ideal",
+        text,
+        expect![[r#"
+        0      start run0 of m0 on p0: r0, because it and others fill most of the device, 4 units of it
+        0      run0 until segment 1, because it and others fill most of the device, 4 units of it
+        4      run0 parked before segment 1
+        4      start run1 of m0 on p0: r1, because it and others fill most of the device, 4 units of it
+        4      run1 until segment 1, because it and others fill most of the device, 4 units of it
+        8      run1 parked before segment 1
+        8      move run0 to p1, because it and others fill most of the device, 1 units of it
+        8      resume run0, because it and others fill most of the device, 1 units of it
+        8      move run1 to p2, because it and others fill most of the device, 1 units of it
+        8      resume run1, because it and others fill most of the device, 1 units of it
+        17     run0 finished
+        17     run1 finished
+    "#]],
+    );
+}
