@@ -34,6 +34,12 @@ pub(crate) struct GraphArgs {
     /// Unit of the times in a Piper file.
     #[arg(long, value_enum, default_value_t = TimeUnit::S)]
     pub(crate) piper_times: TimeUnit,
+    /// Devices that share each layer of a Piper file (tensor parallelism); together they are one device of the plan.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) tensor_parallel: usize,
+    /// Take a Piper file's costs with activations recomputed, instead of kept.
+    #[arg(long)]
+    pub(crate) recompute: bool,
     /// Rows to bind an ONNX file's batch to.
     #[arg(long, default_value_t = 1)]
     pub(crate) batch: usize,
@@ -70,6 +76,12 @@ pub(crate) struct PlaceArgs {
     /// Devices, instead of the file's own: 4x16GiB,2x8GiB@0.5,1cpu (count, memory, and speed where it is not 1).
     #[arg(long)]
     pub(crate) devices: Option<String>,
+    /// Machines, each with these devices.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) machines: usize,
+    /// With --machines: speed of the link between machines, as a multiple of the link within one.
+    #[arg(long, default_value_t = 1.0)]
+    pub(crate) across: f64,
     /// What is to be small: the busiest device's load, or the time of one sample.
     #[arg(long, value_enum, default_value_t = Objective::Throughput)]
     pub(crate) objective: Objective,

@@ -9,7 +9,9 @@ const LIMIT_SECONDS_MAX: f64 = 86_400.0;
 /// What planning took.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct TimeUsed {
-    /// Seconds from the start to the plan, reading the graph left out.
+    /// Seconds that reading the graph took.
+    pub(crate) read_s: f64,
+    /// Seconds from then to the plan.
     pub(crate) wall_s: f64,
     /// Seconds that this process and a solver computed, everything counted, as far as the system says.
     pub(crate) cpu_s: Option<f64>,
@@ -22,32 +24,44 @@ pub(crate) struct TimeUsed {
 pub(crate) struct Clock {
     start: Instant,
     limit: Duration,
+    /// What reading the graph took.
+    read: Duration,
+    /// What is kept for telling the answer.
+    kept: Duration,
 }
 
 impl Clock {
-    /// Starts; the limit is `seconds`.
+    /// Starts, before the graph is read; the limit is `seconds`.
     pub(crate) fn start(seconds: f64) -> anyhow::Result<Self> {
         anyhow::ensure!(
             seconds.is_finite() && seconds > 0.0 && seconds <= LIMIT_SECONDS_MAX,
             "a time limit of {seconds} s; give one above 0 and up to {LIMIT_SECONDS_MAX}"
         );
-        Ok(Self { start: Instant::now(), limit: Duration::from_secs_f64(seconds) })
+        let limit = Duration::from_secs_f64(seconds);
+        Ok(Self { start: Instant::now(), limit, read: Duration::ZERO, kept: Duration::ZERO })
     }
 
-    /// Whether a part of the limit has passed.
+    /// The graph is read: as much time as that took is kept for telling the answer, half of the limit at most.
+    pub(crate) fn has_read(&mut self) {
+        self.read = self.start.elapsed();
+        self.kept = self.read.min(self.limit / 2);
+    }
+
+    /// Whether a part of the limit, but for what is kept, has passed.
     pub(crate) fn passed(&self, part: f64) -> bool {
-        self.start.elapsed() >= self.limit.mul_f64(part)
+        self.start.elapsed() + self.kept >= self.limit.mul_f64(part)
     }
 
     /// What is left.
     pub(crate) fn left(&self) -> Duration {
-        self.limit.saturating_sub(self.start.elapsed())
+        self.limit.saturating_sub(self.start.elapsed() + self.kept)
     }
 
     /// What has been used.
     pub(crate) fn used(&self) -> TimeUsed {
         TimeUsed {
-            wall_s: self.start.elapsed().as_secs_f64(),
+            read_s: self.read.as_secs_f64(),
+            wall_s: self.start.elapsed().saturating_sub(self.read).as_secs_f64(),
             cpu_s: cpu_seconds(),
             peak_bytes: peak_bytes(),
         }

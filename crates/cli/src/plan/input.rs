@@ -4,7 +4,7 @@ use crate::plan::amounts;
 use crate::plan::args::{GraphArgs, TimeUnit};
 use crate::plan::onnx;
 use anyhow::Context as _;
-use plan::formats::{Doubt, Link, doubts, read_pipedream, read_piper, read_placement};
+use plan::formats::{Doubt, Link, PiperColumn, doubts, read_pipedream, read_piper, read_placement};
 use plan::{Devices, OperatorGraph};
 use std::path::Path;
 
@@ -20,7 +20,9 @@ pub(crate) struct Input {
 pub(crate) fn read(args: &GraphArgs) -> anyhow::Result<Input> {
     let path = &args.graph;
     let name = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+    let column = PiperColumn { degree: args.tensor_parallel, recompute: args.recompute };
     let link = Link { bytes_per_second: amounts::rate(&args.link)? };
+    let mut piper = false;
     let input = if path.extension().is_some_and(|extension| extension == "onnx") {
         let graph = onnx::read(args, link)?;
         Input { name, devices: None, doubts: told(&doubts(&graph)), graph }
@@ -31,8 +33,9 @@ pub(crate) fn read(args: &GraphArgs) -> anyhow::Result<Input> {
             let graph = read_pipedream(&text, link).map_err(|error| plain(&read(), &error))?;
             Input { name, devices: None, doubts: told(&doubts(&graph)), graph }
         } else if text.contains("\"TMPCs\"") {
+            piper = true;
             let unit_ms = if args.piper_times == TimeUnit::Ms { 1.0 } else { 1e3 };
-            let file = read_piper(&text, unit_ms).map_err(|error| plain(&read(), &error))?;
+            let file = read_piper(&text, unit_ms, column).map_err(|error| plain(&read(), &error))?;
             let devices = Some(Devices::uniform(file.devices, 0, file.memory_bytes));
             Input { name, graph: file.graph, devices, doubts: told(&file.doubts) }
         } else {
@@ -40,6 +43,11 @@ pub(crate) fn read(args: &GraphArgs) -> anyhow::Result<Input> {
             Input { name, graph: file.graph, devices: Some(file.devices), doubts: told(&file.doubts) }
         }
     };
+    anyhow::ensure!(
+        piper || column == PiperColumn::default(),
+        "{} has no costs of tensor parallelism or of recomputing; leave out --tensor-parallel and --recompute",
+        path.display()
+    );
     for doubt in &input.doubts {
         tracing::warn!("{}: {doubt}", path.display());
     }

@@ -51,8 +51,8 @@ struct Printed<'a> {
 
 pub(crate) fn run(
     args: &PlaceArgs,
-    input: &input::Input,
-    devices: &Devices,
+    (input, devices): (&input::Input, &Devices),
+    clock: &Clock,
     format: Format,
 ) -> anyhow::Result<()> {
     if args.islands || args.overlap || args.exchange.is_some() {
@@ -60,7 +60,6 @@ pub(crate) fn run(
             "the time of one sample knows no islands, overlap or replicas; leave --islands, --overlap and --exchange out"
         );
     }
-    let clock = Clock::start(args.time_limit)?;
     let stop = || clock.passed(1.0);
     let limits = Limits { stop: &stop, ..Limits::default() };
     let moves = args.moves.min(MOVES_MAX);

@@ -26,7 +26,9 @@ struct Printed<'a> {
 pub(crate) fn run(args: &PipelineArgs, format: Format) -> anyhow::Result<()> {
     let levels = amounts::machines(&args.machines)?;
     let memory_bytes = args.memory.as_deref().map(amounts::bytes).transpose()?;
+    let mut clock = Clock::start(args.time_limit)?;
     let input = input::read(&args.graph)?;
+    clock.has_read();
     if args.published {
         return published(args, &input, &levels, memory_bytes, format);
     }
@@ -36,7 +38,6 @@ pub(crate) fn run(args: &PipelineArgs, format: Format) -> anyhow::Result<()> {
         DisciplineName::TwoVersions => Discipline::TwoVersions { minibatches },
         DisciplineName::Flush => Discipline::Flush { minibatches },
     };
-    let clock = Clock::start(args.time_limit)?;
     let stop = || clock.passed(1.0);
     let (pipeline, report) = plan_pipeline(&input.graph, &levels, memory_bytes, discipline, &stop)?;
     let verdict = judge_pipeline(&input.graph, &levels, memory_bytes, discipline, &pipeline)?;

@@ -6,7 +6,7 @@ use crate::plan::args::{Objective, PlaceArgs, Solver};
 use crate::plan::clock::{Clock, TimeUsed};
 use crate::plan::{amounts, draw, input, latency, size, solver, write};
 use anyhow::{Context as _, bail};
-use plan::formats::{KindName, PartDocument, PlacementDocument};
+use plan::formats::{GroupDocument, KindName, PartDocument, PlacementDocument};
 use plan::{Communication, Devices, Limits, Model, OperatorGraph, Placement, Report, place, place_islands};
 use serde::Serialize;
 
@@ -35,20 +35,27 @@ struct Work {
 }
 
 pub(crate) fn run(args: &PlaceArgs, format: Format) -> anyhow::Result<()> {
+    let mut clock = Clock::start(args.time_limit)?;
     let input = input::read(&args.graph)?;
+    clock.has_read();
     let mut devices = match &args.devices {
         Some(text) => amounts::devices(text)?,
         None => input.devices.clone().context("the file names no devices; give --devices 4x16GiB,1cpu")?,
     };
+    if args.machines == 0 {
+        bail!("0 machines run nothing; give --machines 1 or more");
+    }
+    if args.machines > 1 {
+        devices = devices.on_machines(args.machines, args.across);
+    }
     if args.objective == Objective::Latency {
-        return latency::run(args, &input, &devices, format);
+        return latency::run(args, (&input, &devices), &clock, format);
     }
     devices.exchange_bytes_per_second = args.exchange.as_deref().map(amounts::rate).transpose()?;
     if args.islands && devices.exchange_bytes_per_second.is_some() {
         bail!("islands are not replicated; leave out --exchange or --islands");
     }
     let communication = if args.overlap { Communication::Overlapped } else { Communication::Serial };
-    let clock = Clock::start(args.time_limit)?;
     let mut used = None;
     let (placement, report) = if args.islands {
         islands(args, &input.graph, &devices, communication, &clock, &mut used)?
@@ -134,9 +141,12 @@ fn legend(document: &PlacementDocument) -> Vec<String> {
 /// What each part's devices are called: kind and number, numbered within their group.
 pub(crate) fn names(document: &PlacementDocument) -> Vec<String> {
     let mut next = vec![0usize; document.devices.len()];
-    let accelerators = document.devices.iter().filter(|group| group.kind == KindName::Accelerator).count();
+    let machines = document.devices.iter().any(|group| group.machine > 0);
     let name = |part: &PartDocument| {
         let Some(group) = document.devices.get(part.group) else { return format!("group {}", part.group) };
+        let beside =
+            |other: &&GroupDocument| other.kind == KindName::Accelerator && other.machine == group.machine;
+        let accelerators = document.devices.iter().filter(beside).count();
         let first = next[part.group];
         next[part.group] += part.replicas;
         let kind = match group.kind {
@@ -144,6 +154,7 @@ pub(crate) fn names(document: &PlacementDocument) -> Vec<String> {
             KindName::Accelerator => "accelerator ".to_owned(),
             KindName::Cpu => "cpu ".to_owned(),
         };
+        let kind = if machines { format!("machine {}, {kind}", group.machine) } else { kind };
         match part.replicas {
             0 | 1 => format!("{kind}{first}"),
             all => format!("{kind}{first}-{}", first + all - 1),

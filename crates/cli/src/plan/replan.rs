@@ -35,13 +35,14 @@ struct Row {
 }
 
 pub(crate) fn run(args: &ReplanArgs, format: Format) -> anyhow::Result<()> {
+    let mut clock = Clock::start(args.time_limit)?;
     let input = input::read(&args.graph)?;
+    clock.has_read();
     let what = || format!("{} is not a placement that raddle wrote", args.plan.display());
     let document = read_document(&input::text(&args.plan)?).map_err(|error| input::plain(&what(), &error))?;
     let running = document.placement(&input.graph)?;
     let changes = changes(&args.change)?;
     let moving = Moving { bytes_per_second: amounts::rate(&args.moving)?, samples: args.samples };
-    let clock = Clock::start(args.time_limit)?;
     let stop = || clock.passed(1.0);
     let limits = Limits { pairs_max: u64::MAX, stop: &stop, ..Limits::default() };
     let devices = document.devices();

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod hierarchy;
+
 use expect_test::{Expect, expect};
 use std::path::{Path, PathBuf};
 use std::process::Command;

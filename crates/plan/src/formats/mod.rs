@@ -12,7 +12,7 @@ mod twins;
 pub use document::{GroupDocument, KindName, PartDocument, PlacementDocument, read_document, words};
 pub use doubts::{Doubt, doubts};
 pub use pipedream::read_pipedream;
-pub use piper::{PiperFile, read_piper};
+pub use piper::{PiperColumn, PiperFile, read_piper};
 pub use placement::{PlacementFile, read_placement};
 pub use split::read_split;
 pub use stages::{LevelDocument, PipelineDocument, StageDocument, read_pipeline};

@@ -6,9 +6,10 @@ use super::doubts::links;
 use super::{Doubt, FormatError, check_faults, check_length, doubts, whole_bytes};
 use crate::operators::{Operator, OperatorGraph, TRANSFER_MS_TOLERANCE};
 use crate::place::Devices;
-use serde::de::Error as _;
+use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// A workload: the graph and the devices it is meant for.
 #[derive(Clone, Debug, PartialEq)]
@@ -119,16 +120,25 @@ pub fn read_placement(text: &str) -> Result<PlacementFile, FormatError> {
 
 /// `true`, `false`, `1` or `0`.
 fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Flag {
-        Word(bool),
-        Number(u64),
+    struct Flag;
+    impl Visitor<'_> for Flag {
+        type Value = bool;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            formatter.write_str("true, false, 0 or 1")
+        }
+
+        fn visit_bool<E: Error>(self, word: bool) -> Result<bool, E> {
+            Ok(word)
+        }
+
+        fn visit_u64<E: Error>(self, number: u64) -> Result<bool, E> {
+            match number {
+                0 => Ok(false),
+                1 => Ok(true),
+                other => Err(E::custom(format!("{other} is neither true, false, 0 nor 1"))),
+            }
+        }
     }
-    match Flag::deserialize(deserializer)? {
-        Flag::Word(word) => Ok(word),
-        Flag::Number(0) => Ok(false),
-        Flag::Number(1) => Ok(true),
-        Flag::Number(other) => Err(D::Error::custom(format!("{other} is neither true, false, 0 nor 1"))),
-    }
+    deserializer.deserialize_any(Flag)
 }

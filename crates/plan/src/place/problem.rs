@@ -139,26 +139,30 @@ impl Problem {
         edges: Vec<(usize, usize)>,
         nets: impl Iterator<Item = ((usize, Vec<usize>), f64)>,
     ) -> Self {
-        let mut sums: BTreeMap<(usize, Vec<usize>), f64> = BTreeMap::new();
-        for (ends, transfer_ms) in nets {
-            if transfer_ms > 0.0 && !ends.1.is_empty() {
-                *sums.entry(ends).or_insert(0.0) += transfer_ms;
-            }
-        }
+        let mut kept: Vec<((usize, Vec<usize>), f64)> =
+            nets.filter(|(ends, transfer_ms)| *transfer_ms > 0.0 && !ends.1.is_empty()).collect();
+        // Stable, so that equal ones are added in their order.
+        kept.sort_by(|a, b| a.0.cmp(&b.0));
         let mut problem = Self {
             sourced: vec![Vec::new(); units.len()],
             consumed: vec![Vec::new(); units.len()],
-            nets: Vec::with_capacity(sums.len()),
+            nets: Vec::with_capacity(kept.len()),
             units,
             edges,
         };
-        for ((source, consumers), transfer_ms) in sums {
-            let net = problem.nets.len();
-            problem.sourced[source].push(net);
-            for &consumer in &consumers {
-                problem.consumed[consumer].push((net, source));
+        let mut last: Option<(usize, Vec<usize>)> = None;
+        for (ends, transfer_ms) in kept {
+            if let Some(net) = problem.nets.last_mut().filter(|_| last.as_ref() == Some(&ends)) {
+                net.transfer_ms += transfer_ms;
+                continue;
             }
-            problem.nets.push(Net { consumers: consumers.len(), transfer_ms });
+            let net = problem.nets.len();
+            problem.sourced[ends.0].push(net);
+            for &consumer in &ends.1 {
+                problem.consumed[consumer].push((net, ends.0));
+            }
+            problem.nets.push(Net { consumers: ends.1.len(), transfer_ms });
+            last = Some(ends);
         }
         problem
     }

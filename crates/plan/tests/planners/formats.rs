@@ -2,7 +2,7 @@
 
 use crate::data;
 use expect_test::{Expect, expect};
-use plan::formats::{Link, read_pipedream, read_piper, read_placement};
+use plan::formats::{Link, PiperColumn, read_pipedream, read_piper, read_placement};
 
 const LINK: Link = Link { bytes_per_second: 1e9 };
 
@@ -180,7 +180,8 @@ fn what_looks_wrong_is_said() {
         }
     }
     for name in ["bert32a100", "resnet", "gnmt"] {
-        let file = read_piper(&data::text(&format!("piper/{name}.json")), 1e3).unwrap();
+        let file =
+            read_piper(&data::text(&format!("piper/{name}.json")), 1e3, PiperColumn::default()).unwrap();
         let time: f64 = file.graph.operators().iter().filter_map(|operator| operator.accelerator_ms).sum();
         lines.push(format!(
             "{name}: {} operators, {time:.3} ms, {} devices of {} bytes, {} microbatches",
@@ -217,11 +218,48 @@ fn every_fault_of_a_piper_file_is_reported() {
         cost("activation recomp", 1.0),
         cost("vanilla", -1.0)
     );
+    let said = |column| read_piper(&text, 1e3, column).unwrap_err().to_string();
     expect![[r#"
         a bandwidth of 0 moves nothing; give bytes a second
         maxMemoryPerDevice is -1; it is a number of bytes
         parameterSize of node 3 is -1; it is a number of bytes
-        node 1 has no vanilla cost for one device
-        node 2 has no vanilla cost for one device"#]]
-    .assert_eq(&read_piper(&text, 1e3).unwrap_err().to_string());
+        node 1 has no cost "vanilla" for 1 devices; it has "vanilla" for 2
+        node 2 has no cost "vanilla" for 1 devices; it has "activation recomp" for 1"#]]
+    .assert_eq(&said(PiperColumn::default()));
+    expect![[r#"
+        8 devices cannot share a layer, the file has 2
+        a bandwidth of 0 moves nothing; give bytes a second
+        maxMemoryPerDevice is -1; it is a number of bytes
+        node 1 has no cost "activation recomp" for 8 devices; it has "vanilla" for 2
+        node 2 has no cost "activation recomp" for 8 devices; it has "activation recomp" for 1
+        node 3 has no cost "activation recomp" for 8 devices; it has "vanilla" for 1"#]]
+    .assert_eq(&said(PiperColumn { degree: 8, recompute: true }));
+}
+
+#[test]
+fn columns_of_a_piper_file_are_read() {
+    let text = data::text("piper/bert32a100.json");
+    let mut lines = Vec::new();
+    for (degree, recompute) in [(1, false), (1, true), (2, false), (4, true), (8, false), (3, false)] {
+        lines.push(match read_piper(&text, 1e3, PiperColumn { degree, recompute }) {
+            Ok(file) => {
+                let operators = file.graph.operators();
+                let time: f64 = operators.iter().filter_map(|operator| operator.accelerator_ms).sum();
+                let kept: u64 = operators.iter().map(|operator| operator.resident_bytes).sum();
+                let moved: u64 = operators.iter().filter_map(|operator| operator.output_bytes).sum();
+                format!(
+                    "{degree} {recompute}: {} devices, {time:.3} ms, {kept} bytes kept, {moved} moved",
+                    file.devices
+                )
+            }
+            Err(error) => error.to_string().lines().next().unwrap_or_default().to_owned(),
+        });
+    }
+    expect![[r#"
+        1 false: 10 devices, 972.864 ms, 31216503296 bytes kept, 614481920 moved
+        1 true: 10 devices, 1304.647 ms, 31224891904 bytes kept, 614481920 moved
+        2 false: 5 devices, 601.744 ms, 16883696640 bytes kept, 1684045824 moved
+        4 true: 2 devices, 503.618 ms, 9694222336 bytes kept, 1684045824 moved
+        8 false: 1 devices, 303.980 ms, 6130942464 bytes kept, 1684045824 moved
+        node 0 has no cost "vanilla" for 3 devices; it has "vanilla" for 1, "activation recomp" for 1, "vanilla" for 2, "activation recomp" for 2, "vanilla" for 4, "activation recomp" for 4, "vanilla" for 8, "activation recomp" for 8"#]].assert_eq(&lines.join("\n"));
 }

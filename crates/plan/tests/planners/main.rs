@@ -6,6 +6,7 @@ mod brute_force;
 mod data;
 mod formats;
 mod limits;
+mod milp;
 mod packing;
 mod pipeline;
 mod pipeline_brute_force;

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Equal devices are told apart by the heaviest units: the first may only be on the first device of a group, the second
-//! on the first two, and so on, so that renaming devices gives no second solution.
+//! on the first two, and so on, so that renaming devices gives no second solution. Contiguous parts are asked for by an order
+//! of the devices instead: of the ends of an edge, the source is on no later device.
 
 use super::super::problem::Problem;
 use super::super::{Communication, Devices, Group, Placement, Report, binding, judge};
@@ -31,6 +32,8 @@ pub struct Model {
     groups: Vec<Group>,
     /// Units that tell equal devices apart, heaviest first.
     telling: Vec<usize>,
+    /// Whether edges lead from devices to the same or later ones.
+    ordered: bool,
     floor: f64,
 }
 
@@ -79,8 +82,35 @@ impl Model {
     ) -> Result<Self, ModelError> {
         let devices = Devices { exchange_bytes_per_second: None, ..devices.clone() };
         let problem = Problem::loose(graph, &devices);
+        Self::of(problem, devices, communication, report.lower_ms, false)
+    }
+
+    /// The program for contiguous placements whose parts follow each other in the order of the devices, as they are given;
+    /// `floor_ms` is a value that none is below. Where all devices are equal, that is every contiguous placement.
+    ///
+    /// # Errors
+    ///
+    /// When it would be too large.
+    pub fn in_order(
+        graph: &OperatorGraph,
+        devices: &Devices,
+        communication: Communication,
+        floor_ms: f64,
+    ) -> Result<Self, ModelError> {
+        let devices = Devices { exchange_bytes_per_second: None, ..devices.clone() };
+        Self::of(Problem::new(graph, &devices), devices, communication, floor_ms, true)
+    }
+
+    fn of(
+        problem: Problem,
+        devices: Devices,
+        communication: Communication,
+        floor: f64,
+        ordered: bool,
+    ) -> Result<Self, ModelError> {
         let ends: usize = problem.consumed.iter().map(Vec::len).sum();
-        let found = devices.count().saturating_mul(problem.units.len() + problem.nets.len() + 2 * ends);
+        let rows = problem.units.len() + problem.nets.len() + problem.edges.len() + 2 * ends;
+        let found = devices.count().saturating_mul(rows);
         if found > SIZE_MAX {
             return Err(ModelError::Size { found });
         }
@@ -90,8 +120,10 @@ impl Model {
         telling.sort_by(|&a, &b| {
             problem.units[b].work_ms().total_cmp(&problem.units[a].work_ms()).then(a.cmp(&b))
         });
-        telling.truncate(devices.groups.iter().map(|group| group.count).max().unwrap_or(0));
-        Ok(Self { problem, devices, communication, groups, telling, floor: report.lower_ms })
+        let most = devices.groups.iter().map(|group| group.count).max().unwrap_or(0);
+        // An order tells them apart.
+        telling.truncate(if ordered { 0 } else { most });
+        Ok(Self { problem, devices, communication, groups, telling, ordered, floor })
     }
 
     /// The program in the LP format that solvers read.
@@ -127,7 +159,10 @@ impl Model {
     /// The values that `placement` gives the variables that are not 0, to start a solver from.
     #[must_use]
     pub fn start(&self, placement: &Placement) -> BTreeMap<String, f64> {
-        let device_of = self.renamed(&self.devices_of(placement));
+        let mut device_of = self.devices_of(placement);
+        if !self.ordered {
+            device_of = self.renamed(&device_of);
+        }
         let mut values = BTreeMap::new();
         for (unit, &device) in device_of.iter().enumerate() {
             values.insert(x(unit, device), 1.0);
@@ -263,6 +298,13 @@ impl Model {
                         rows.push(Row { terms, sense: ">=", right: 0.0 });
                     }
                 }
+            }
+        }
+        for &(source, target) in self.problem.edges.iter().filter(|_| self.ordered) {
+            for last in 0..self.groups.len().saturating_sub(1) {
+                let on = |unit: usize, sign: f64| (0..=last).map(move |device| (sign, x(unit, device)));
+                let terms = on(source, 1.0).chain(on(target, -1.0)).collect();
+                rows.push(Row { terms, sense: ">=", right: 0.0 });
             }
         }
         for (device, group) in self.groups.iter().enumerate() {
