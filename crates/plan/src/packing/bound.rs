@@ -27,18 +27,19 @@ pub struct Bound {
     pub gpus: u32,
 }
 
-/// The bound for tenants whose sets of instances, at most so many of each size, are `options`.
-pub(super) fn bound(
-    tenants: &[Tenant],
-    choices: &[Choice],
-    options: &[Vec<Counts>],
-    vertices: &[Prices],
-) -> Bound {
+/// The fractional bound; by prices nothing is known yet.
+pub(super) fn fractional(tenants: &[Tenant], choices: &[Choice]) -> Bound {
     let slices = |(tenant, choice): (&Tenant, &Choice)| tenant.rate / choice.per_slice();
     let fractional_slices: f64 = tenants.iter().zip(choices).map(slices).sum();
-    let priced = priced(options, vertices);
     let fractional_gpus = up(fractional_slices / f64::from(SLICES));
-    Bound { fractional_slices, fractional_gpus, priced, gpus: fractional_gpus.max(up(priced)) }
+    Bound { fractional_slices, fractional_gpus, priced: 0.0, gpus: fractional_gpus }
+}
+
+impl Bound {
+    /// The bound with what prices prove.
+    pub(super) fn with_prices(self, priced: f64) -> Self {
+        Self { priced, gpus: self.fractional_gpus.max(up(priced)), ..self }
+    }
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few thousand GPUs at most")]
@@ -57,24 +58,54 @@ pub(super) fn cheapest<'a>(prices: &Prices, options: &'a [Counts]) -> (f64, &'a 
     costs.min_by(|a, b| a.0.total_cmp(&b.0)).expect("a tenant that can be served has a set of instances")
 }
 
-/// The greatest cost of the cheapest instances over all prices that are tried: the extreme prices, and steps from the best
-/// of them towards the extreme prices at which its cheapest instances cost most (Frank and Wolfe's method).
-fn priced(options: &[Vec<Counts>], vertices: &[Prices]) -> f64 {
-    let total = |prices: &Prices| options.iter().map(|options| cheapest(prices, options).0).sum::<f64>();
-    let start = vertices.iter().copied().max_by(|a, b| total(a).total_cmp(&total(b)));
-    let Some(mut prices) = start else { return 0.0 };
-    let mut best = total(&prices);
-    for step in 0..STEPS {
-        let mut needed = [0u32; 5];
+/// The greatest cost of the cheapest sets of instances over all prices that are tried, with these prices.
+pub(super) fn priced(options: &[Vec<Counts>], vertices: &[Prices]) -> (f64, Prices) {
+    climb(vertices, |prices| {
+        let mut needed = [0.0; 5];
+        let mut total = 0.0;
         for options in options {
-            let (_, counts) = cheapest(&prices, options);
-            needed.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+            let (cost, counts) = cheapest(prices, options);
+            total += cost;
+            needed.iter_mut().zip(counts).for_each(|(sum, count)| *sum += f64::from(*count));
         }
-        let towards = vertices.iter().max_by(|a, b| cost(a, &needed).total_cmp(&cost(b, &needed)));
-        let Some(towards) = towards else { break };
+        (total, needed)
+    })
+}
+
+/// The same for instances cut at will, for which prices still know that slots lie together.
+pub(super) fn priced_at_will(tenants: &[Tenant], per_s: &[[f64; 5]], vertices: &[Prices]) -> (f64, Prices) {
+    climb(vertices, |prices| {
+        let mut needed = [0.0; 5];
+        let mut total = 0.0;
+        for (tenant, per_s) in tenants.iter().zip(per_s) {
+            let offers = prices.iter().zip(per_s).enumerate().filter(|(_, (_, per_s))| **per_s > 0.0);
+            let each = offers.map(|(place, (price, per_s))| (price / per_s, place, per_s));
+            if let Some((price, place, per_s)) = each.min_by(|a, b| a.0.total_cmp(&b.0)) {
+                total += tenant.rate * price;
+                needed[place] += tenant.rate / per_s;
+            }
+        }
+        (total, needed)
+    })
+}
+
+/// Steps from the best of the extreme prices towards those at which the cheapest instances cost most (Frank and Wolfe's
+/// method). `cheapest` tells what the cheapest instances cost, and how many of each size they are.
+fn climb(vertices: &[Prices], cheapest: impl Fn(&Prices) -> (f64, [f64; 5])) -> (f64, Prices) {
+    let start = vertices.iter().copied().max_by(|a, b| cheapest(a).0.total_cmp(&cheapest(b).0));
+    let mut prices = start.unwrap_or([0.0; 5]);
+    let (total, mut needed) = cheapest(&prices);
+    let mut best = (total, prices);
+    for step in 0..STEPS {
+        let worth = |own: &Prices| own.iter().zip(&needed).map(|(price, count)| price * count).sum::<f64>();
+        let Some(towards) = vertices.iter().max_by(|a, b| worth(a).total_cmp(&worth(b))) else { break };
         let length = 2.0 / f64::from(step + 4);
         prices.iter_mut().zip(towards).for_each(|(price, other)| *price += length * (other - *price));
-        best = best.max(total(&prices));
+        let (total, more) = cheapest(&prices);
+        needed = more;
+        if total > best.0 {
+            best = (total, prices);
+        }
     }
     best
 }
@@ -102,9 +133,7 @@ pub(super) fn vertices() -> Vec<Prices> {
     }
     // Cheaper prices in every size prove nothing that dearer ones do not.
     let dearer = |own: &Prices, other: &Prices| own != other && own.iter().zip(other).all(|(a, b)| a <= b);
-    let kept: Vec<Prices> =
-        found.iter().filter(|own| !found.iter().any(|other| dearer(own, other))).copied().collect();
-    kept
+    found.iter().filter(|own| !found.iter().any(|other| dearer(own, other))).copied().collect()
 }
 
 /// The point where five planes meet.
