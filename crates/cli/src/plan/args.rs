@@ -21,6 +21,10 @@ pub(crate) enum PlanCommand {
     Schedule(Box<ScheduleArgs>),
     /// Plan anew when a device changes: what to move where, what that costs, when it pays.
     Replan(ReplanArgs),
+    /// Pack tenants on MIG instances: the fewest GPUs, with a proof.
+    Pack(crate::plan::pack::PackArgs),
+    /// Find where more units of a device stop paying, and the best batch and part.
+    Knee(crate::plan::knee::KneeArgs),
 }
 
 /// A graph: an operator-graph JSON, Piper's JSON, PipeDream's graph.txt, or an ONNX file.

@@ -5,8 +5,11 @@ pub(crate) mod args;
 mod clock;
 mod input;
 mod judge;
+pub(crate) mod knee;
+pub(crate) mod knee_picture;
 mod latency;
 mod onnx;
+mod pack;
 mod pipeline;
 mod place;
 mod replan;
@@ -26,6 +29,8 @@ pub(crate) fn run(args: &PlanArgs, format: Format) -> anyhow::Result<()> {
         PlanCommand::Judge(args) => judge::run(args, format),
         PlanCommand::Schedule(args) => schedule::run(args, format),
         PlanCommand::Replan(args) => replan::run(args, format),
+        PlanCommand::Pack(args) => pack::run(args, format),
+        PlanCommand::Knee(args) => knee::run(args, format),
     }
 }
 

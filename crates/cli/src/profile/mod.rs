@@ -1,9 +1,14 @@
-//! `raddle profile`: what a model costs on this processor, by batch and by segment.
+//! `raddle profile`: what a model costs on this machine, by batch and by segment, on parts of a device, and beside others.
+
+mod parts;
+mod spatial;
 
 use crate::args::{Format, ProfileArgs};
+use crate::plan::{knee, knee_picture};
 use crate::{output, picture, serve};
+use ::plan::spatial::{EPSILON, Surface};
 use anyhow::{Context as _, bail};
-use engine::{CpuDevice, Device};
+use engine::{CpuDevice, Device, Program};
 use graph::{Batch, ImportLimits, Model, Segment, Segmentation, Sizes};
 use serde::Serialize;
 use server::live::{Calibration, measure};
@@ -44,31 +49,54 @@ pub(crate) fn free_sizes(arguments: &[String]) -> anyhow::Result<BTreeMap<String
 }
 
 pub(crate) fn run(args: &ProfileArgs, format: Format) -> anyhow::Result<()> {
-    let model = import(&args.model)?;
-    let free = free_sizes(&args.free)?;
-    let batches = match model.batch() {
-        Batch::Symbolic => ascending(&args.batches)?,
-        Batch::Baked { rows, why } => {
-            tracing::info!("the file fixes the batch at {rows}: {why}");
-            vec![u32::try_from(*rows)?]
-        }
-        Batch::None => vec![1],
+    if let Some(other) = &args.against {
+        return beside(args, other, format);
+    }
+    let profile = if args.spatial {
+        spatial::profile(args)?
+    } else {
+        let device: Arc<dyn Device> = match &args.cores {
+            Some(text) => Arc::new(CpuDevice::with_cores(vec![serve::cores(text)?])?),
+            None => serve::open(&args.device, (None, None), Bytes(0))?,
+        };
+        measured(args, &import(&args.model)?, &*device)?
     };
-    let device: Arc<dyn Device> = match &args.cores {
-        Some(text) => Arc::new(CpuDevice::with_cores(vec![serve::cores(text)?])?),
-        None => serve::open(&args.device, None, Bytes(0))?,
-    };
-    let profile = measured(args, &model, &*device, &batches, &free)?;
     profile.check()?;
     if let Some(path) = &args.output {
         let text = serde_json::to_string_pretty(&profile)?;
         std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    if args.spatial {
+        return show_parts(args, &profile, format);
     }
     if let Some(path) = &args.svg {
         std::fs::write(path, picture::profile(&profile)?)
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     show(&profile, format)
+}
+
+/// Measures two models beside each other.
+fn beside(args: &ProfileArgs, other: &Path, format: Format) -> anyhow::Result<()> {
+    if args.output.is_some() || args.svg.is_some() || !args.parts.is_empty() {
+        bail!("--against measures pairs, not a profile; leave out --output, --svg and --parts");
+    }
+    let found = spatial::against(args, other)?;
+    if let Some(path) = &args.interference {
+        spatial::record(path, &args.device.device, &found)?;
+    }
+    let columns = ["model", "beside", "batch", "units", "alone ms", "beside ms", "slowdown"];
+    output::rows(format, "pairs", &columns, &found, |row| {
+        vec![
+            row.model.clone(),
+            row.beside.clone(),
+            row.batch.to_string(),
+            row.units.to_string(),
+            format!("{:.3}", row.alone_ms),
+            format!("{:.3}", row.beside_ms),
+            format!("{:.3}", row.slowdown),
+        ]
+    })
 }
 
 fn ascending(batches: &[u32]) -> anyhow::Result<Vec<u32>> {
@@ -81,29 +109,56 @@ fn ascending(batches: &[u32]) -> anyhow::Result<Vec<u32>> {
     Ok(sorted)
 }
 
-fn measured(
+/// A program at one batch, and the facts of its segments.
+struct Prepared {
+    batch: u32,
+    program: Arc<dyn Program>,
+    segments: Vec<SegmentProfile>,
+}
+
+/// The batches to measure: those asked for, or the one that the file fixes.
+fn batches(args: &ProfileArgs, model: &Model) -> anyhow::Result<Vec<u32>> {
+    Ok(match model.batch() {
+        Batch::Symbolic => ascending(&args.batches)?,
+        Batch::Baked { rows, why } => {
+            tracing::info!("the file fixes the batch at {rows}: {why}");
+            vec![u32::try_from(*rows)?]
+        }
+        Batch::None => vec![1],
+    })
+}
+
+/// Prepares a model at each batch, one after the other.
+fn prepare(
     args: &ProfileArgs,
     model: &Model,
     device: &dyn Device,
-    batches: &[u32],
-    free: &BTreeMap<String, usize>,
-) -> anyhow::Result<Profile> {
-    let mut queue = device.open(device.partitions()[0].id)?;
-    let calibration = Calibration { repeats: args.repeats.max(1), patience: Span::MAX };
+) -> anyhow::Result<impl ExactSizeIterator<Item = anyhow::Result<Prepared>>> {
+    let free = free_sizes(&args.free)?;
     let options = serve::segment_options(args.segments_max);
     let mut cuts: Option<Segmentation> = None;
+    let one = move |batch: u32| {
+        let graph = model.at(&Sizes { batch: batch as usize, free: free.clone() })?;
+        let cut = cuts.get_or_insert_with(|| Segmentation::of(&graph, &options)).apply(&graph)?;
+        let segments = cut.iter().map(|segment| facts(segment, batch)).collect();
+        Ok(Prepared { batch, program: device.prepare(&graph, &cut)?, segments })
+    };
+    Ok(batches(args, model)?.into_iter().map(one))
+}
+
+fn measured(args: &ProfileArgs, model: &Model, device: &dyn Device) -> anyhow::Result<Profile> {
+    let mut queue = device.open(device.partitions()[0].id)?;
+    let calibration = Calibration { repeats: args.repeats.max(1), patience: Span::MAX };
     let (mut segments, mut measured) = (Vec::new(), Vec::new());
-    let bar = output::progress(batches.len() as u64, model.name());
-    for batch in batches {
-        let graph = model.at(&Sizes { batch: *batch as usize, free: free.clone() })?;
-        let cuts = cuts.get_or_insert_with(|| Segmentation::of(&graph, &options));
-        let cut = cuts.apply(&graph)?;
+    let prepared = prepare(args, model, device)?;
+    let bar = output::progress(prepared.len() as u64, model.name());
+    for prepared in prepared {
+        let Prepared { batch, program, segments: own } = prepared?;
         if segments.is_empty() {
-            segments = cut.iter().map(|segment| facts(segment, *batch)).collect();
+            segments = own;
         }
-        let program = device.prepare(&graph, &cut)?;
         let segment_ns = measure(device, &mut *queue, &program, calibration)?;
-        measured.push(BatchProfile { batch: *batch, segment_ns });
+        measured.push(BatchProfile { batch, segment_ns });
         bar.inc(1);
     }
     bar.finish_and_clear();
@@ -141,6 +196,46 @@ fn show(profile: &Profile, format: Format) -> anyhow::Result<()> {
             format!("{:.1}", row.rows_per_s),
             format!("{:.2}", row.longest_segment_ms),
             row.segments.to_string(),
+        ]
+    })
+}
+
+/// Knees and fit, and every part at every batch.
+fn show_parts(args: &ProfileArgs, profile: &Profile, format: Format) -> anyhow::Result<()> {
+    #[derive(Serialize)]
+    struct PartRow {
+        units: u32,
+        batch: u32,
+        total_ms: f64,
+        rows_per_s: f64,
+    }
+    let surface = Surface::of(profile)?;
+    let points = surface.measured().to_vec();
+    let studied = [knee::study(profile.model.clone(), profile.device.clone(), surface, EPSILON, None)];
+    if let Some(path) = &args.svg {
+        std::fs::write(path, knee_picture::draw(&studied)?)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    if format == Format::Json {
+        return output::print(&output::json("profile", profile)?);
+    }
+    if format == Format::Table {
+        knee::show(&studied, format)?;
+        output::print("")?;
+    }
+    let row = |point: &::plan::spatial::Point| PartRow {
+        units: point.units,
+        batch: point.batch,
+        total_ms: point.time.as_ms_f64(),
+        rows_per_s: f64::from(point.batch) / point.time.as_secs_f64(),
+    };
+    let rows: Vec<PartRow> = points.iter().map(row).collect();
+    output::rows(format, "parts", &["units", "batch", "ms", "rows/s"], &rows, |row| {
+        vec![
+            row.units.to_string(),
+            row.batch.to_string(),
+            format!("{:.3}", row.total_ms),
+            format!("{:.1}", row.rows_per_s),
         ]
     })
 }

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod hierarchy;
+mod parts;
 
 use expect_test::{Expect, expect};
 use std::path::{Path, PathBuf};
