@@ -57,6 +57,17 @@ pub(crate) struct ClusterArgs {
     /// Tell why this job of the trace waited, at each decision, under the (only) policy.
     #[arg(long)]
     pub(crate) explain: Option<String>,
+    /// Run the first policy until then, s from the trace's zero, then let each policy go on from that one snapshot, and tell
+    /// how they differ.
+    #[arg(long, conflicts_with_all = ["seeds", "journal", "explain", "jobs", "report", "window"])]
+    pub(crate) what_if_at: Option<u64>,
+    /// Jobs are as fast as the tables of --profiles say with any CPUs and memory, and policies believe what optimistic
+    /// profiling finds of them; else a job has its speed-up with all it asks for or not at all.
+    #[arg(long, requires = "profiles")]
+    pub(crate) profiled: bool,
+    /// Slow jobs whose GPUs lie on several nodes as Gavel's --throughputs measured it.
+    #[arg(long, requires = "throughputs")]
+    pub(crate) spread: bool,
     /// Record the turns of the (only) policy here.
     #[arg(long)]
     pub(crate) journal: Option<PathBuf>,

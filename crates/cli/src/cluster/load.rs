@@ -5,7 +5,9 @@ use anyhow::{Context as _, bail};
 use sched::cluster::policy::Choice;
 use sched::cluster::{NodeId, NodeSpec};
 use sim::cluster::trace::{Companions, Format, FormatError, alibaba_nodes, share_need};
-use sim::cluster::{Applications, Belief, Loss, Setup, Throughputs, Trace, TraceError, share_gpus};
+use sim::cluster::{
+    Applications, Belief, Loss, Profiles, Setup, Throughputs, Trace, TraceError, share_gpus, spread_jobs,
+};
 use std::path::Path;
 use std::sync::Arc;
 use vocab::{Bytes, Span, Time};
@@ -55,6 +57,14 @@ pub(super) fn case(args: &ClusterArgs) -> anyhow::Result<Case> {
     setup.losses = args.lose.iter().map(|text| loss(text)).collect::<anyhow::Result<_>>()?;
     let trace = usable(read, &setup, args.skip_bad)
         .with_context(|| format!("cannot use {}", args.trace.display()))?;
+    if args.profiled {
+        setup.profiles = Some(Arc::new(Profiles::parse(profiles.as_deref().unwrap_or_default())?));
+    }
+    if args.spread {
+        let measured = Throughputs::parse(throughputs.as_deref().unwrap_or_default())?;
+        let slowed = spread_jobs(&mut setup, &trace, &measured, "v100");
+        super::note(&format!("{slowed} jobs are slower when their GPUs lie on several nodes"));
+    }
     if format == Format::Alibaba {
         setup.needs = trace.models().into_iter().map(share_need).collect();
     } else if policies.iter().any(|(_, choice)| matches!(choice, Choice::Sharing { .. })) {

@@ -5,6 +5,7 @@ mod explain;
 mod load;
 mod report;
 mod run;
+mod what_if;
 
 pub(crate) use args::ClusterArgs;
 
@@ -35,6 +36,9 @@ pub(crate) fn run(args: &ClusterArgs, format: Format) -> anyhow::Result<()> {
     }
     if let Some(job) = &args.explain {
         return explain::run(&case, job, format);
+    }
+    if let Some(at) = args.what_if_at {
+        return what_if::run(&case, at, format);
     }
     let results = run::all(args, &case)?;
     if let Some(path) = &args.jobs {

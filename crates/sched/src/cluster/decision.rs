@@ -66,6 +66,8 @@ pub enum Goal {
     Makespan,
     /// The last end as if all kinds of GPU were alike.
     MakespanAlike,
+    /// The sum of the jobs' speeds, by the CPUs and memory beside their GPUs (Synergy's OPT).
+    Speed,
     /// Nothing: each job gets an even part of every kind (Gavel's "isolated").
     Isolated,
 }

@@ -88,7 +88,8 @@ pub enum Event {
     PlanReady {
         /// The number of the question.
         number: u64,
-        /// Shares of time by job and kind of node, in the order they were asked for.
+        /// Shares of time by job and kind of node, in the order they were asked for; for [`Goal::Speed`](super::Goal), CPUs in
+        /// thousandths and bytes of memory over all of a job's GPUs.
         shares: Vec<(JobId, Vec<Real>)>,
     },
     /// A job is done.
@@ -96,6 +97,9 @@ pub enum Event {
         /// The job.
         job: JobId,
     },
+    /// Another policy decides from now on. It meets every job that is there as if it had just come; leases and plans of the
+    /// one before are void.
+    PolicyChanged,
     /// A model was seen beside another on the same GPU.
     PairMeasured {
         /// The model that was slowed.

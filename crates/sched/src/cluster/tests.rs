@@ -103,6 +103,36 @@ proptest! {
         }
     }
 
+    /// A policy that comes in the middle decides nothing impossible, whoever ran before it.
+    #[test]
+    fn any_policy_can_take_over(
+        before in prop::collection::vec(prop::collection::vec(fact(), 0..6), 1..12),
+        after in prop::collection::vec(prop::collection::vec(fact(), 0..6), 1..12),
+        first in 0..Choice::NAMES.len(),
+    ) {
+        let choice = Choice::named(Choice::NAMES[first]).expect("a listed name is known");
+        // What shares GPUs goes on only under what shares them.
+        prop_assume!(!matches!(choice, Choice::Sharing { .. }));
+        for (_, mut policy) in policies() {
+            let (mut world, mut now, mut old) = (ClusterWorld::new(), Time::ZERO, choice.build());
+            for events in &before {
+                now += Span::from_ns(7);
+                turn(&mut world, &mut *old, now, events);
+            }
+            for (at, events) in after.iter().enumerate() {
+                now += Span::from_ns(7);
+                let mut events = events.clone();
+                if at == 0 {
+                    events.insert(0, Event::PolicyChanged);
+                }
+                let taken = turn(&mut world, &mut *policy, now, &events);
+                world.check();
+                let correct = policy.name() != "random";
+                prop_assert!(!correct || taken.refused.is_empty(), "{}: {:?}", policy.name(), taken.refused);
+            }
+        }
+    }
+
     /// Joining at no moment in between is better than at once or never, and the two costs are those of a simulation.
     #[test]
     fn the_pair_theorem_holds(a in 1u64..2_000, b in 1u64..2_000, xa in 1_000u64..4_000, xb in 1_000u64..4_000) {

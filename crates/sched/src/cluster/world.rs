@@ -155,7 +155,7 @@ impl ClusterWorld {
         (self.running.len(), self.waiting.len())
     }
 
-    /// Jobs that arrived since the last turn.
+    /// Jobs that arrived since the last turn; all of them when the policy changed.
     #[must_use]
     pub fn fresh(&self) -> &[JobId] {
         &self.fresh
@@ -182,6 +182,12 @@ impl ClusterWorld {
     #[must_use]
     pub fn holders(&self, node: NodeId, gpu: usize) -> &[JobId] {
         self.node(node).and_then(|node| node.gpus.get(gpu)).map_or(&[], |gpu| &gpu.holders)
+    }
+
+    /// Jobs that may share one GPU of a node; 0 of one that is lost.
+    #[must_use]
+    pub fn slots(&self, node: NodeId) -> u8 {
+        self.node(node).map_or(0, |node| node.spec.slots)
     }
 
     /// Memory free on one GPU.
@@ -367,6 +373,18 @@ impl ClusterWorld {
             self.speeds.remove(&id);
             self.rates.remove(&id);
         }
+    }
+
+    /// Makes every live job new, and drops what only the policy before knows about.
+    fn hand_over(&mut self) {
+        self.fresh = self.running.union(&self.waiting).copied().collect();
+        for (_, id) in std::mem::take(&mut self.leases) {
+            if let Some(Job { phase: Phase::Running { lease, .. }, .. }) = self.job_mut(id) {
+                *lease = None;
+            }
+        }
+        self.plan = None;
+        self.rounds.clear();
     }
 
     fn add_node(&mut self, spec: &NodeSpec) {
@@ -579,6 +597,7 @@ impl World for ClusterWorld {
             Event::PlanReady { number, shares } => {
                 self.plan = Some(Plan { number: *number, shares: shares.clone() });
             }
+            Event::PolicyChanged => self.hand_over(),
             Event::PairMeasured { model, beside, slowdown_milli } => {
                 self.slowdowns.insert((*model, *beside), *slowdown_milli);
             }

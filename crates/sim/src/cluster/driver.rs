@@ -3,22 +3,22 @@
 use super::applications::filled;
 use super::belief::Beliefs;
 use super::shares::{Member, Planner};
+use super::speeds::fastest;
 use super::truth::{Truth, slowdown_milli};
 use super::{ClusterOutcome, Completed, Progress, Sample, Setup, SetupError, Trace};
 use sched::cluster::policy::Choice;
-use sched::cluster::{
-    Claim, ClusterWorld, Decision, Event, Grant, Job, JobId, JobSpec, Level, Real, Refusal,
-};
-use sched::{Policy, turn};
+use sched::cluster::{Claim, ClusterWorld, Decision, Event, Goal, Grant, Job, JobId, JobSpec, Real, Refusal};
+use sched::turn;
 use std::collections::BTreeMap;
 use vocab::{ModelId, Span, Time};
 
 /// One simulation of a trace under a policy.
+#[derive(Clone)]
 pub struct ClusterSimulation<'t> {
     trace: &'t Trace,
     setup: &'t Setup,
     world: ClusterWorld,
-    policy: Box<dyn Policy<ClusterWorld>>,
+    choice: Choice,
     report: bool,
     /// Batches are chosen for goodput rather than the trace's own.
     adapts: bool,
@@ -50,6 +50,16 @@ pub struct ClusterSimulation<'t> {
     until: Option<JobId>,
     check: bool,
 }
+
+/// A simulation that stands still between two turns, from which any policy can go on.
+pub struct Paused<'t> {
+    simulation: ClusterSimulation<'t>,
+    /// The next turn; nothing when all was done before.
+    next: Option<Time>,
+}
+
+/// Is shown each turn.
+type Observer<'o> = dyn FnMut(Time, &[Event], &[Decision]) -> std::io::Result<()> + 'o;
 
 /// Why a simulation stopped early.
 #[derive(Debug, thiserror::Error)]
@@ -105,7 +115,7 @@ impl<'t> ClusterSimulation<'t> {
             trace,
             setup,
             world: ClusterWorld::new(),
-            policy: choice.build(),
+            choice: choice.clone(),
             report: choice.needs_progress(),
             adapts: choice.adapts_batches(),
             speeds: BTreeMap::new(),
@@ -152,14 +162,37 @@ impl<'t> ClusterSimulation<'t> {
         mut observe: impl FnMut(Time, &[Event], &[Decision]) -> std::io::Result<()>,
     ) -> Result<ClusterOutcome, ClusterError> {
         let mut events = self.initial();
-        let mut now = Time::ZERO;
-        self.happen(now, &mut events);
+        self.happen(Time::ZERO, &mut events);
+        self.go(Time::ZERO, events, Time::FOREVER, &mut observe)?;
+        Ok(self.outcome)
+    }
+
+    /// Runs until the last turn at or before `at` and stands still there.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run) does.
+    pub fn pause(mut self, at: Time) -> Result<Paused<'t>, ClusterError> {
+        let mut events = self.initial();
+        self.happen(Time::ZERO, &mut events);
+        let next = self.go(Time::ZERO, events, at, &mut |_, _, _| Ok(()))?;
+        Ok(Paused { simulation: self, next })
+    }
+
+    /// Takes turns from `now` on until all is done, or the next turn, which is returned, would be after `stop`.
+    fn go(
+        &mut self,
+        mut now: Time,
+        mut events: Vec<Event>,
+        stop: Time,
+        observe: &mut Observer<'_>,
+    ) -> Result<Option<Time>, ClusterError> {
+        let mut policy = self.choice.build();
         loop {
-            let turn = turn(&mut self.world, &mut *self.policy, now, &events);
+            let turn = turn(&mut self.world, &mut *policy, now, &events);
             self.outcome.turns += 1;
             observe(now, &events, &turn.accepted)?;
             if let Some((decision, refusal)) = turn.refused.into_iter().next() {
-                let (policy, decision) = (self.policy.name(), Box::new(decision));
+                let (policy, decision) = (policy.name(), Box::new(decision));
                 return Err(ClusterError::Refused { policy, now, decision, refusal });
             }
             self.perform(now, &turn.accepted);
@@ -173,9 +206,13 @@ impl<'t> ClusterSimulation<'t> {
                 continue;
             }
             if self.done() {
-                return Ok(self.outcome);
+                return Ok(None);
             }
-            now = self.next(now, turn.wake)?;
+            let next = self.next(now, turn.wake, policy.name())?;
+            if next > stop {
+                return Ok(Some(next));
+            }
+            now = next;
             self.happen(now, &mut events);
         }
     }
@@ -183,6 +220,13 @@ impl<'t> ClusterSimulation<'t> {
     /// Works out what a decision asks for.
     fn answer(&mut self, decision: &Decision) -> Option<Event> {
         let Decision::Replan { number, goal, jobs } = decision else { return None };
+        if *goal == Goal::Speed {
+            let claimed = jobs.iter().map(|claim| (claim.job, &self.trace.jobs[claim.job.index()])).collect();
+            return Some(Event::PlanReady {
+                number: *number,
+                shares: fastest(self.setup, &self.world, claimed),
+            });
+        }
         let member = |claim: &'_ Claim| {
             let traced = &self.trace.jobs[claim.job.index()];
             (self.setup.rates(traced), f64::from(traced.gpus))
@@ -220,7 +264,8 @@ impl<'t> ClusterSimulation<'t> {
     }
 
     fn done(&self) -> bool {
-        let all = self.outcome.completed.len() == self.trace.jobs.len();
+        let ended = self.outcome.completed.len() + self.outcome.beside.len();
+        let all = ended == self.trace.jobs.len();
         all || self.until.is_some_and(|last| {
             self.arrived > last.index()
                 && self.world.running().chain(self.world.waiting()).all(|job| job.spec.job > last)
@@ -288,12 +333,30 @@ impl<'t> ClusterSimulation<'t> {
         self.arrive(now, events);
     }
 
+    /// Tells a policy that comes in the middle what it would have been told before.
+    fn tell(&mut self, events: &mut Vec<Event>) {
+        if !self.report {
+            return;
+        }
+        let gone =
+            |id: JobId| events.iter().any(|event| matches!(event, Event::JobFinished { job } if *job == id));
+        let live = self.world.running().chain(self.world.waiting()).map(|job| job.spec.job);
+        let live: Vec<JobId> = live.filter(|id| !gone(*id)).collect();
+        for id in live {
+            let at = id.index();
+            let left = self.beliefs.left(at, &self.trace.jobs[at], self.truths[at].left);
+            events.push(Event::JobProgressed { job: id, left });
+            self.measure(id, events);
+        }
+    }
+
     /// Adds jobs that were submitted until now.
     fn arrive(&mut self, now: Time, events: &mut Vec<Event>) {
         while let Some(job) = self.trace.jobs.get(self.arrived).filter(|job| job.arrival <= now) {
             let model = self.models[self.arrived];
             let id = JobId(u32::try_from(self.arrived).expect("a trace has fewer than 2^32 jobs"));
             let most = self.setup.application(&job.model).map(|application| application.gpus_max(job.batch));
+            let (cpu_milli, memory) = self.setup.demand(job);
             let spec = JobSpec {
                 job: id,
                 model,
@@ -301,10 +364,10 @@ impl<'t> ClusterSimulation<'t> {
                 gpus: job.gpus,
                 elastic: most.map_or((job.gpus, job.gpus), |most| (1, most.max(job.gpus))),
                 solo: self.beliefs.left(self.arrived, job, job.solo()),
-                cpu_milli: job.cpu_milli,
-                memory: job.memory,
+                cpu_milli,
+                memory,
                 gpu: self.setup.need(model),
-                spread_milli: [1_000; Level::COUNT],
+                spread_milli: self.setup.spread_milli(job),
             };
             events.push(Event::JobArrived { spec });
             self.arrived += 1;
@@ -374,8 +437,9 @@ impl<'t> ClusterSimulation<'t> {
                 | Decision::Record { .. } => {}
             }
         }
-        if self.setup.nodes.iter().any(|node| node.slots > 1) && !decisions.is_empty() {
-            self.slow_pairs();
+        let slows = !self.setup.spreads.is_empty() || self.setup.nodes.iter().any(|node| node.slots > 1);
+        if slows && !decisions.is_empty() {
+            self.slow();
         }
     }
 
@@ -393,9 +457,8 @@ impl<'t> ClusterSimulation<'t> {
     /// Notes what a job holds now.
     fn hold(&mut self, job: JobId) {
         if let Some(grant) = self.world.known(job).grant() {
-            let round = self.round();
             let traced = &self.trace.jobs[job.index()];
-            self.truths[job.index()].hold(traced, grant, round);
+            self.truths[job.index()].hold(traced, grant, self.setup);
             if self.setup.progress == Progress::Rounds {
                 let kind = self.world.known(job).last_kind().unwrap_or(0);
                 self.truths[job.index()].rate = self.setup.rates(traced).get(kind).copied().unwrap_or(0.0);
@@ -404,8 +467,8 @@ impl<'t> ClusterSimulation<'t> {
         }
     }
 
-    /// Sets each running job's slowdown from who shares its GPUs.
-    fn slow_pairs(&mut self) {
+    /// Sets each running job's slowdown from who shares its GPUs and how far apart they are.
+    fn slow(&mut self) {
         for job in self.world.running() {
             let mut others: Vec<&Job> = Vec::new();
             for piece in job.grant().map_or(&[][..], |grant| &grant.pieces) {
@@ -415,13 +478,15 @@ impl<'t> ClusterSimulation<'t> {
                     others.extend(beside.map(|other| self.world.known(*other)));
                 }
             }
-            let slowed = slowdown_milli(job, others.into_iter(), &self.setup.pairs);
+            let level = self.world.level(job.grant().map_or(&[][..], |grant| &grant.pieces));
+            let spread = u64::from(job.spec.spread_milli[level.index()]);
+            let slowed = slowdown_milli(job, others.into_iter(), &self.setup.pairs) * spread / 1_000;
             self.truths[job.spec.job.index()].slowdown_milli = slowed;
         }
     }
 
     /// When the next turn is due.
-    fn next(&mut self, now: Time, wake: Option<Time>) -> Result<Time, ClusterError> {
+    fn next(&mut self, now: Time, wake: Option<Time>, policy: &'static str) -> Result<Time, ClusterError> {
         let arrival = self.trace.jobs.get(self.arrived).map(|job| job.arrival);
         let round = self.round();
         let mut ends = None;
@@ -436,7 +501,7 @@ impl<'t> ClusterSimulation<'t> {
         let idle = running == 0 && arrival.is_none() && fault.is_none() && waiting > 0;
         self.idle = if idle { self.idle + 1 } else { 0 };
         if idle && (wake.is_none() || self.idle > IDLE_MAX) {
-            return Err(ClusterError::Stuck { policy: self.policy.name(), waiting, now });
+            return Err(ClusterError::Stuck { policy, waiting, now });
         }
         // There a round lasts as long as its longest job, and what happens meanwhile waits for its end.
         if let (Progress::Rounds, Some(end)) = (self.setup.progress, ends) {
@@ -453,6 +518,38 @@ impl<'t> ClusterSimulation<'t> {
         }
         let whole = earliest.ns().checked_next_multiple_of(round.ns().max(1));
         Ok(Time::from_ns(whole.expect("virtual time stays below 2^64 ns, some 584 years")))
+    }
+}
+
+impl Paused<'_> {
+    /// The next turn; nothing when all was done before.
+    #[must_use]
+    pub const fn next(&self) -> Option<Time> {
+        self.next
+    }
+
+    /// Jobs that run and wait.
+    #[must_use]
+    pub fn load(&self) -> (usize, usize) {
+        self.simulation.world.load()
+    }
+
+    /// Goes on from here to the end under `choice`, which meets what it finds as if it had just come; what ends from here on
+    /// is measured.
+    ///
+    /// # Errors
+    /// As [`ClusterSimulation::run`] does.
+    pub fn resume(&self, choice: &Choice) -> Result<ClusterOutcome, ClusterError> {
+        let mut simulation = self.simulation.clone();
+        let Some(next) = self.next else { return Ok(simulation.outcome) };
+        (simulation.choice, simulation.report, simulation.adapts) =
+            (choice.clone(), choice.needs_progress(), choice.adapts_batches());
+        simulation.outcome.forget();
+        let mut events = vec![Event::PolicyChanged];
+        simulation.happen(next, &mut events);
+        simulation.tell(&mut events);
+        simulation.go(next, events, Time::FOREVER, &mut |_, _, _| Ok(()))?;
+        Ok(simulation.outcome)
     }
 }
 

@@ -124,6 +124,12 @@ impl ClusterOutcome {
         self.beside.extend(others.iter().map(|job: &Completed| (job.arrival, job.ended)));
     }
 
+    /// Measures only what ends from here on; jobs that ended are still counted as company.
+    pub(super) fn forget(&mut self) {
+        self.keep(0, 0);
+        (self.turns, self.gpu_time, self.samples) = (0, Span::ZERO, Vec::new());
+    }
+
     /// Part of the GPUs' time, from the first submission to the last turn, in which they carried a job.
     #[must_use]
     pub fn gpu_use(&self) -> f64 {

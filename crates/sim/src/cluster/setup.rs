@@ -2,8 +2,9 @@
 
 use super::applications::{Application, Applications};
 use super::trace::{Problem, lines};
-use super::{Belief, Pairs, Progress, Throughputs, Trace, TraceJob};
-use sched::cluster::{GpuNeed, NodeId, NodeSpec};
+use super::{Belief, Pairs, Profiles, Progress, Throughputs, Trace, TraceJob};
+use sched::cluster::{GpuNeed, Level, NodeId, NodeSpec};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use vocab::{Bytes, ModelId, Span, Time};
 
@@ -23,10 +24,18 @@ pub struct Setup {
     pub pairs: Pairs,
     /// What each model needs on a GPU, by model; models beyond the list need nothing.
     pub needs: Vec<GpuNeed>,
+    /// How much slower jobs are when their GPUs span nodes or racks, in thousandths by level, by model and GPUs; others are
+    /// not slowed. Policies are told. Only progress that a slowdown counts in follows it: [`Progress::RestartAtStart`] and
+    /// [`Progress::RestartAtTurn`].
+    pub spreads: BTreeMap<(String, u32), [u32; Level::COUNT]>,
     /// What policies are told of jobs' times.
     pub belief: Belief,
     /// Throughputs of the models on kinds of GPU, and the names of those kinds, for [`Progress::Rounds`].
     pub throughputs: Option<(Arc<Throughputs>, Vec<String>)>,
+    /// Tables of the models' speeds by CPUs and memory, for [`Progress::WholeIterations`]: what is true; what policies are
+    /// told is what optimistic profiling finds of them. Without, a job is as fast as the trace says when it has all it
+    /// asks for, and at the even speed with less.
+    pub profiles: Option<Arc<Profiles>>,
     /// Nodes that are lost.
     pub losses: Vec<Loss>,
     /// Measured applications, for [`Progress::Goodput`].
@@ -70,8 +79,10 @@ impl Setup {
             apart_ppb: 0,
             pairs: Pairs::default(),
             needs: Vec::new(),
+            spreads: BTreeMap::new(),
             belief: Belief::Exact,
             throughputs: None,
+            profiles: None,
             losses: Vec::new(),
             applications: None,
         }
@@ -108,6 +119,25 @@ impl Setup {
         setup.progress = Progress::WholeIterations;
         setup.round = Some(Span::from_ms(300_000));
         setup
+    }
+
+    /// CPUs in thousandths and memory that a job is believed to need over all its GPUs to be as fast as it can.
+    #[must_use]
+    pub fn demand(&self, job: &TraceJob) -> (u64, Bytes) {
+        let profiled = self.profiles.as_ref().and_then(|profiles| profiles.demand(&job.model));
+        profiled.map_or((job.cpu_milli, job.memory), |(cpu_milli, memory)| {
+            (cpu_milli * u64::from(job.gpus), Bytes(memory * u64::from(job.gpus)))
+        })
+    }
+
+    /// How much slower a job is when its GPUs span nodes or racks, in thousandths by level.
+    #[must_use]
+    pub fn spread_milli(&self, job: &TraceJob) -> [u32; Level::COUNT] {
+        let none = [1_000; Level::COUNT];
+        if self.spreads.is_empty() {
+            return none;
+        }
+        self.spreads.get(&(job.model.clone(), job.gpus)).copied().unwrap_or(none)
     }
 
     /// What `model` needs on a GPU.

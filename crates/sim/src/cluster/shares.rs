@@ -59,7 +59,7 @@ impl Planner {
             Goal::Makespan => makespan(&merged, counts, |member, kind| member.rates[kind]),
             Goal::MakespanAlike => makespan(&merged, counts, |member, _| member.rates[0]),
             Goal::FinishTimeFairness => self.fairness(&merged, counts),
-            Goal::Isolated => None,
+            Goal::Isolated | Goal::Speed => None,
         };
         let solved = solved
             .unwrap_or_else(|| merged.iter().map(|member| even(member.gpus, all(&merged), counts)).collect());
@@ -118,7 +118,7 @@ fn merge<'c>(goal: Goal, members: &[Member<'c>]) -> (Vec<Member<'c>>, Vec<usize>
         let Claim { job, weight_milli, steps_left, .. } = member.claim;
         let (rates, steps, job) = match goal {
             Goal::MaxMin => (bits(&member.rates), 0, JobId(0)),
-            Goal::MaxMinAlike | Goal::Isolated => (Vec::new(), 0, JobId(0)),
+            Goal::MaxMinAlike | Goal::Isolated | Goal::Speed => (Vec::new(), 0, JobId(0)),
             Goal::Makespan => (bits(&member.rates), *steps_left, JobId(0)),
             Goal::MakespanAlike => (bits(&member.rates[..1]), *steps_left, JobId(0)),
             Goal::FinishTimeFairness => (Vec::new(), 0, *job),

@@ -52,11 +52,6 @@ pub fn share_gpus(
         (node.slots, node.gpu_memory) = (2, memory);
     }
     let models = trace.models();
-    let like = |model: &str| {
-        LIKE.iter()
-            .find(|(known, _)| *known == model)
-            .map_or_else(|| model.to_owned(), |(_, like)| (*like).to_owned())
-    };
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -80,6 +75,12 @@ pub fn share_gpus(
     }
     setup.needs = models.iter().map(|model| need(trace, model)).collect();
     measured
+}
+
+/// The measured model that stands for `model`; itself where none is known.
+pub(super) fn like(model: &str) -> String {
+    let known = LIKE.iter().find(|(known, _)| *known == model);
+    known.map_or(model, |(_, like)| like).to_owned()
 }
 
 fn need(trace: &Trace, model: &str) -> GpuNeed {

@@ -308,3 +308,100 @@ fn what_goes_wrong_is_lived_through() {
     "#]]
     .assert_eq(&told);
 }
+
+/// Every policy goes on from the middle of another's run; where nothing is remembered but the world, as if it had run alone.
+#[test]
+fn policies_go_on_from_one_snapshot() {
+    let trace = trace::tiresias(&data("tiresias/60_job.csv")).unwrap();
+    let setup = Setup::uniform(2, 4);
+    let choice = |name: &str| Choice::named(name).unwrap();
+    let ends = |outcome: &ClusterOutcome| {
+        let mut ends: Vec<_> =
+            outcome.completed.iter().map(|job| (job.job, job.started, job.ended)).collect();
+        ends.sort();
+        ends
+    };
+    for first in ["fifo", "srtf", "themis", "optimus"] {
+        let simulation = ClusterSimulation::new(&trace, &setup, &choice(first)).unwrap().checked();
+        let whole = simulation.clone().run(|_, _, _| Ok(())).unwrap();
+        let mut middle = whole.completed.iter().map(|job| job.ended).collect::<Vec<_>>();
+        middle.sort();
+        let paused = simulation.pause(middle[20]).unwrap();
+        assert!(paused.load().0 > 0 && paused.next().is_some_and(|next| next > middle[20]));
+        for name in
+            Choice::NAMES.iter().filter(|name| !name.starts_with("muri") && !name.starts_with("pollux"))
+        {
+            let outcome = paused.resume(&choice(name)).unwrap();
+            let before = middle.iter().filter(|end| **end <= middle[20]).count();
+            assert_eq!(outcome.completed.len() + before, 60, "{first}, then {name}");
+            if first == "fifo" && *name == "fifo" {
+                let after: Vec<_> = ends(&whole).into_iter().filter(|(.., end)| *end > middle[20]).collect();
+                assert_eq!(ends(&outcome), after);
+            }
+        }
+    }
+}
+
+/// A job that spans nodes takes longer by what was measured; one that does not, or was not measured, takes its time alone.
+#[test]
+fn far_gpus_slow_a_job() {
+    let throughputs =
+        r#"{"v100": {"('M', 2)": {"null": 6.0}}, "v100_unconsolidated": {"('M', 2)": {"null": 4.0}}}"#;
+    let throughputs = Throughputs::parse(throughputs).unwrap();
+    let header = "job_id,num_gpu,submit_time,iterations,model_name,duration,interval\n";
+    let trace = trace::tiresias(&format!("{header}1,2,0,1,M,100,0\n2,2,0,1,other,100,0\n")).unwrap();
+    for (nodes, gpus, expected) in [(4, 1, [150, 100]), (1, 4, [100, 100])] {
+        let mut setup = Setup::uniform(nodes, gpus);
+        assert_eq!(spread_jobs(&mut setup, &trace, &throughputs, "v100"), 1);
+        let mut took = peer(&trace, &setup, "muri-las").completed;
+        took.sort_by_key(|job| job.job);
+        let took: Vec<u64> = took.iter().map(|job| job.completion().ns() / 1_000_000_000).collect();
+        assert_eq!(took, expected, "{nodes} nodes of {gpus}");
+    }
+}
+
+/// Few measurements tell Synergy's tables but for a few percent; what is worked out from them is no slower than Tune.
+#[test]
+fn optimistic_profiles_serve_tune_and_opt() {
+    let text = data("synergy/profiles.json");
+    let profiles = Profiles::parse(&text).unwrap();
+    let mut told = String::new();
+    for (model, measured, points, error) in profiles.errors(vocab::Bytes(62_500_000_000)) {
+        told += &format!("{model}: {measured} of {points} points, within {error:.1} %\n");
+    }
+    let trace =
+        trace::synergy_deployed(&data("synergy/deploy_trace/static_100job_6_3_1100.0.csv"), &text).unwrap();
+    let mut setup = Setup::synergy();
+    setup.nodes.truncate(4);
+    setup.profiles = Some(std::sync::Arc::new(profiles));
+    for name in ["synergy-proportional", "synergy-tune", "synergy-opt"] {
+        let simulation = ClusterSimulation::new(&trace, &setup, &Choice::named(name).unwrap()).unwrap();
+        let outcome = simulation.checked().run(|_, _, _| Ok(())).unwrap();
+        let summary = Summary::of(&outcome);
+        let (mean, makespan) = (summary.mean_completion_s / 3_600.0, summary.makespan_s / 3_600.0);
+        told += &format!("{name}: {} jobs, mean {mean:.2} h, all done in {makespan:.2} h\n", summary.jobs);
+    }
+    expect_test::expect![[r#"
+        alexnet: 9 of 45 points, within 0.0 %
+        bert: 2 of 45 points, within 0.0 %
+        deepspeech: 5 of 45 points, within 0.0 %
+        gnmt: 2 of 45 points, within 0.0 %
+        lstm: 2 of 45 points, within 0.0 %
+        m5: 8 of 45 points, within 0.0 %
+        mobilenet: 6 of 45 points, within 3.7 %
+        res18: 8 of 45 points, within 0.0 %
+        res50: 6 of 45 points, within 0.0 %
+        shufflenet: 9 of 45 points, within 0.0 %
+        transformer: 2 of 45 points, within 0.0 %
+        vae: 2 of 45 points, within 0.0 %
+        synergy-proportional: 100 jobs, mean 5.71 h, all done in 15.33 h
+        synergy-tune: 100 jobs, mean 5.22 h, all done in 11.08 h
+        synergy-opt: 100 jobs, mean 4.88 h, all done in 10.83 h
+    "#]]
+    .assert_eq(&told);
+    let error = Profiles::parse(&text.replace("0.66", "-0.66")).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the tables of alexnet, deepspeech, m5, shufflenet are not as large as their axes, or hold speeds that are none"
+    );
+}

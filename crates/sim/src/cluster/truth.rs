@@ -92,10 +92,14 @@ impl Truth {
         self.debt = job.restart;
     }
 
-    /// It holds `grant` for rounds of length `round`.
-    pub(super) fn hold(&mut self, job: &TraceJob, grant: &Grant, round: Span) {
+    /// It holds `grant`.
+    pub(super) fn hold(&mut self, job: &TraceJob, grant: &Grant, setup: &Setup) {
+        let gpus = u64::from(grant.gpus().max(1));
+        let share = (grant.cpu_milli() / gpus, grant.memory().0 / gpus);
+        let profiled = setup.profiles.as_ref().and_then(|profiles| profiles.speed_micro(&job.model, share));
         let asked = grant.cpu_milli() >= job.cpu_milli && grant.memory() >= job.memory;
-        self.pace = whole_iterations(round, job.iteration, if asked { job.speedup_micro } else { 1_000_000 });
+        let micro = profiled.unwrap_or(if asked { job.speedup_micro } else { 1_000_000 });
+        self.pace = whole_iterations(setup.round.unwrap_or_default(), job.iteration, micro);
     }
 
     /// Steps left, where they are counted.

@@ -88,7 +88,8 @@ impl Gavel {
         let mut rounds = world.rounds().to_vec();
         rounds.sort_by_key(|(_, took)| Reverse(*took));
         for (id, took) in rounds {
-            let kind = world.job(id).and_then(Job::last_kind);
+            // A kind that is gone needs no account.
+            let kind = world.job(id).and_then(Job::last_kind).filter(|kind| *kind < kinds);
             if let (Some(kind), Some(job)) = (kind, self.jobs.get_mut(&id)) {
                 job.had[kind] += took.value();
                 self.given[kind] += took.value();
@@ -233,6 +234,7 @@ impl Policy<ClusterWorld> for Gavel {
             Goal::Makespan => "gavel-makespan",
             Goal::MakespanAlike => "gavel-makespan-alike",
             Goal::Isolated => "gavel-isolated",
+            Goal::Speed => "gavel-speed",
         }
     }
 

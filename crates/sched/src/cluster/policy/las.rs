@@ -45,7 +45,7 @@ impl Las {
         Self { thresholds, runners_first, promote, place, queues, base, level, wake: None }
     }
 
-    fn follow(&mut self, world: &ClusterWorld) {
+    fn follow(&mut self, now: Time, world: &ClusterWorld) {
         let live = |id: &JobId| !matches!(world.known(*id).phase, Phase::Ended { .. });
         for queue in &mut self.queues {
             queue.runners.retain(live);
@@ -56,8 +56,11 @@ impl Las {
                 self.level.resize(id.index() + 1, 0);
                 self.base.resize(id.index() + 1, (Span::ZERO, Span::ZERO));
             }
-            self.level[id.index()] = 0;
-            self.queues[0].newcomers.push(*id);
+            // Only jobs that another policy ran before have had service.
+            let service = world.known(*id).service(now);
+            let level = self.thresholds.partition_point(|limit| *limit <= service);
+            self.level[id.index()] = level;
+            self.queues[level].newcomers.push(*id);
         }
     }
 
@@ -175,7 +178,7 @@ impl Policy<ClusterWorld> for Las {
     }
 
     fn decide(&mut self, now: Time, world: &ClusterWorld) -> Vec<Decision> {
-        self.follow(world);
+        self.follow(now, world);
         self.demote(now, world);
         self.promote(now, world);
         let chosen = self.choose(world);

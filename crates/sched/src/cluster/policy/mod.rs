@@ -100,7 +100,7 @@ pub enum Choice {
 
 impl Choice {
     /// Names that [`Choice::named`] knows.
-    pub const NAMES: [&'static str; 28] = [
+    pub const NAMES: [&'static str; 29] = [
         "fifo",
         "fifo-strict",
         "sjf",
@@ -119,6 +119,7 @@ impl Choice {
         "synergy-proportional",
         "synergy-greedy",
         "synergy-tune",
+        "synergy-opt",
         "gavel",
         "gavel-alike",
         "gavel-ftf",
@@ -167,6 +168,7 @@ impl Choice {
             "synergy-proportional" => synergy(Tune::Proportional),
             "synergy-greedy" => synergy(Tune::Greedy),
             "synergy-tune" => synergy(Tune::Tune),
+            "synergy-opt" => synergy(Tune::Best),
             "themis" => Some(Self::Themis { lease: secs(1_200), fair_milli: 800 }),
             "themis-2m" => Some(Self::Themis { lease: secs(120), fair_milli: 800 }),
             "sjf-bsbf" => Some(Self::Sharing { benefit: Benefit::BestFirst }),

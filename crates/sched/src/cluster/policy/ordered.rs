@@ -36,8 +36,8 @@ pub struct Ordered {
     admit: Admit,
     place: Place,
     preempt: Preempt,
-    /// Live jobs in their latest order; without preemption, those that wait.
-    queue: Vec<(u128, JobId)>,
+    /// Live jobs in their latest order, with their gangs; without preemption, those that wait.
+    queue: Vec<(u128, JobId, u32)>,
     /// Jobs that run after the latest turn: only their places can have changed.
     active: Vec<JobId>,
     /// Which jobs are active, by id, while the queue is sorted.
@@ -75,7 +75,7 @@ impl Ordered {
             self.touched[id.index()] = true;
         }
         let (touched, stale, order) = (&mut self.touched, self.stale, self.order);
-        self.queue.retain_mut(|(key, id)| {
+        self.queue.retain_mut(|(key, id, _)| {
             if !std::mem::take(&mut touched[id.index()]) && !stale {
                 return true;
             }
@@ -85,15 +85,18 @@ impl Ordered {
         });
         // Jobs that a lost node sent back wait again.
         let queue = &mut self.queue;
-        let mut enter = |id: &JobId| queue.push((order.key(world.known(*id)), *id));
+        let mut enter = |id: &JobId| {
+            let job = world.known(*id);
+            queue.push((order.key(job), *id, job.spec.gpus));
+        };
         for id in &self.active {
             if std::mem::take(&mut touched[id.index()]) && world.known(*id).waits() {
                 enter(id);
             }
         }
-        world.fresh().iter().for_each(&mut enter);
+        world.fresh().iter().filter(|id| kept(world.known(**id))).for_each(&mut enter);
         self.stale = false;
-        self.queue.sort_by_key(|(key, _)| *key);
+        self.queue.sort_by_key(|(key, ..)| *key);
     }
 
     /// Walks the queue and offers each job to `fit`, until nothing more can fit; whether somebody there had left.
@@ -101,22 +104,25 @@ impl Ordered {
         let mut stale = false;
         // Room only shrinks during a walk: a gang of a size that failed once fails again.
         let mut failed = BTreeSet::new();
-        for (_, id) in &self.queue {
-            let job = world.known(*id);
-            let gang = job.spec.gpus;
+        for (_, id, gang) in &self.queue {
             if room == 0 {
                 return stale;
             }
+            let hopeless = *gang > room || failed.contains(gang);
+            if hopeless && self.admit == Admit::Backfill {
+                continue;
+            }
+            let job = world.known(*id);
             if matches!(job.phase, Phase::Ended { .. }) {
                 stale = true;
                 continue;
             }
-            if gang <= room && !failed.contains(&gang) && fit(job) {
+            if !hopeless && fit(job) {
                 room -= gang;
             } else if self.admit == Admit::Strict {
                 return stale;
             } else if uniform(&job.spec) {
-                failed.insert(gang);
+                failed.insert(*gang);
             }
         }
         stale

@@ -71,7 +71,7 @@ impl Sharing {
         joined: &BTreeSet<(NodeId, usize)>,
     ) -> Option<Host> {
         let (mut alone, mut memory) = (Vec::new(), Bytes(u64::MAX));
-        for piece in &host.grant()?.pieces {
+        for piece in host.grant()?.pieces.iter().filter(|piece| world.slots(piece.node) > 1) {
             let free = |gpu: &usize| {
                 world.holders(piece.node, *gpu).len() == 1 && !joined.contains(&(piece.node, *gpu))
             };

@@ -2,14 +2,16 @@
 //!
 //! Proportional gives each GPU its even part. Greedy gives each job what it asks for and passes over those that do not
 //! fit. Tune gives what is asked for, else the even part, and if need be takes back what others hold beyond theirs: so
-//! every job that the GPUs suffice for runs, and none gets less than its even part.
+//! every job that the GPUs suffice for runs, and none gets less than its even part. Best asks the driver for the CPUs and
+//! memory that make the sum of speeds largest, as if all servers were one, and places those as Tune places what is asked for.
 
 use super::ordered::reach;
 use super::{Order, Place, Share};
 use crate::Policy;
-use crate::cluster::{ClusterWorld, Decision, Free, FreeNode, Grant, Job, JobId, Piece};
+use crate::cluster::{Claim, ClusterWorld, Decision, Free, FreeNode, Goal, Grant, Job, JobId, Piece, Real};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use vocab::{Bytes, Span, Time};
 
 /// How CPUs and memory are shared out.
@@ -22,6 +24,8 @@ pub enum Tune {
     Greedy,
     /// By need, and never less than evenly.
     Tune,
+    /// As a linear program over all jobs says (Synergy's OPT), and never less than evenly.
+    Best,
 }
 
 /// CPUs and memory beside fixed GPUs, in rounds.
@@ -31,6 +35,8 @@ pub struct Synergy {
     tune: Tune,
     round: Span,
     busy: bool,
+    /// Questions asked so far, and when the latest was.
+    asked: (u64, Time),
 }
 
 /// A round's plan while it is made.
@@ -41,6 +47,8 @@ struct Draft<'w> {
     rows: Vec<Row>,
     /// Rows on each node of `free`, in the order of their latest sorting.
     on_node: Vec<Vec<usize>>,
+    /// What jobs ask for on each GPU, where that was worked out.
+    asked: BTreeMap<JobId, Share>,
 }
 
 struct Row {
@@ -52,7 +60,7 @@ impl Synergy {
     /// Rounds of length `round`, first come first served.
     #[must_use]
     pub const fn new(order: Order, tune: Tune, round: Span) -> Self {
-        Self { order, tune, round, busy: false }
+        Self { order, tune, round, busy: false, asked: (0, Time::ZERO) }
     }
 }
 
@@ -62,15 +70,26 @@ impl Policy<ClusterWorld> for Synergy {
             Tune::Proportional => "synergy-proportional",
             Tune::Greedy => "synergy-greedy",
             Tune::Tune => "synergy-tune",
+            Tune::Best => "synergy-opt",
         }
     }
 
-    fn decide(&mut self, _now: Time, world: &ClusterWorld) -> Vec<Decision> {
+    fn decide(&mut self, now: Time, world: &ClusterWorld) -> Vec<Decision> {
         let mut queue: Vec<&Job> = world.running().chain(world.waiting()).collect();
         self.busy = !queue.is_empty();
         queue.sort_by_key(|job| (self.order.key(job), job.spec.job));
         let Some(mut draft) = Draft::new(world) else { return Vec::new() };
-        let mut room = draft.free.gpus();
+        let gpus = draft.free.gpus();
+        if self.tune == Tune::Best && !queue.is_empty() {
+            let answer = world.plan().filter(|plan| (plan.number, now) == self.asked && plan.number > 0);
+            let Some(plan) = answer else {
+                self.asked = (self.asked.0 + 1, now);
+                let jobs = runnable(&queue, gpus).map(|job| claim(now, job)).collect();
+                return vec![Decision::Replan { number: self.asked.0, goal: Goal::Speed, jobs }];
+            };
+            draft.asked = plan.shares.iter().filter_map(|(job, share)| asked(world, *job, share)).collect();
+        }
+        let mut room = gpus;
         for job in queue {
             if room == 0 {
                 break;
@@ -88,6 +107,33 @@ impl Policy<ClusterWorld> for Synergy {
     }
 }
 
+/// The first of `queue` that the GPUs suffice for.
+fn runnable<'q>(queue: &'q [&Job], gpus: u32) -> impl Iterator<Item = &'q Job> {
+    let mut room = gpus;
+    queue.iter().copied().filter(move |job| {
+        let fits = job.spec.gpus <= room;
+        room -= if fits { job.spec.gpus } else { 0 };
+        fits
+    })
+}
+
+fn claim(now: Time, job: &Job) -> Claim {
+    let age = now.since(job.spec.arrival);
+    Claim { job: job.spec.job, weight_milli: 1_000, age, steps_left: job.steps_left.unwrap_or(1) }
+}
+
+/// A job's part of an answer, on each of its GPUs; nothing when the answer is not of this kind.
+fn asked(world: &ClusterWorld, job: JobId, share: &[Real]) -> Option<(JobId, Share)> {
+    let ([cpu, memory], spec) = (share, &world.job(job)?.spec) else { return None };
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "saturates at what no node has"
+    )]
+    let each = |all: &Real| all.value().max(0.0) as u64 / u64::from(spec.gpus.max(1));
+    Some((job, Share { cpu_milli: each(cpu), memory: Bytes(each(memory)) }))
+}
+
 impl<'w> Draft<'w> {
     /// An empty plan; nothing when there is no node.
     fn new(world: &'w ClusterWorld) -> Option<Self> {
@@ -101,17 +147,17 @@ impl<'w> Draft<'w> {
             memory: Bytes(free.nodes.iter().map(|node| part(node).1).min()?),
         };
         let on_node = vec![Vec::new(); free.nodes.len()];
-        Some(Self { world, even, free, rows: Vec::new(), on_node })
+        Some(Self { world, even, free, rows: Vec::new(), on_node, asked: BTreeMap::new() })
     }
 
     /// Finds room for `job`; false when there is none.
     fn add(&mut self, job: &Job, tune: Tune) -> bool {
         let gpus = job.spec.gpus;
-        let asked = Share::asked(&job.spec);
+        let asked = self.asked_by(job);
         let pieces = match tune {
             Tune::Proportional => Place::Anywhere.take(&mut self.free, gpus, self.even),
             Tune::Greedy => Place::Anywhere.take(&mut self.free, gpus, asked),
-            Tune::Tune => {
+            Tune::Tune | Tune::Best => {
                 let modest = self.modest(asked);
                 Place::Anywhere
                     .take(&mut self.free, gpus, asked)
@@ -129,6 +175,11 @@ impl<'w> Draft<'w> {
         }
         self.rows.push(Row { job: job.spec.job, pieces });
         true
+    }
+
+    /// What a job asks for on each GPU.
+    fn asked_by(&self, job: &Job) -> Share {
+        self.asked.get(&job.spec.job).copied().unwrap_or_else(|| Share::asked(&job.spec))
     }
 
     fn place_of(&self, piece: &Piece) -> usize {
@@ -196,7 +247,7 @@ impl<'w> Draft<'w> {
 
     /// Takes from a row, on all its nodes, what it holds beyond its even part; how much that was on node `at`.
     fn reduce(&mut self, row: usize, at: usize) -> (u64, u64) {
-        let modest = self.modest(Share::asked(&self.world.known(self.rows[row].job).spec));
+        let modest = self.modest(self.asked_by(self.world.known(self.rows[row].job)));
         let mut back = (0, 0);
         let mut pieces = std::mem::take(&mut self.rows[row].pieces);
         for piece in &mut pieces {
