@@ -44,7 +44,8 @@ pub struct LatencyPlan {
 pub struct LatencyReport {
     /// Milliseconds from the sample's arrival to its last operator, as the judge scores them.
     pub value_ms: f64,
-    /// No plan is faster: the longest path, everything on the device that suits it best, no transfers.
+    /// No plan is faster: the longest path, everything on the device that suits it best, no transfers; and the least time in
+    /// which accelerators can hold and do all that would be late on the host.
     pub lower_ms: f64,
     /// Whether no plan is faster than this one.
     pub proved: bool,
@@ -106,7 +107,7 @@ fn searched(
 ) -> Result<(LatencyPlan, LatencyReport), LatencyError> {
     let accelerators = accelerators(devices);
     let host = host(devices);
-    let lower_ms = longest_path(problem, &accelerators, host.as_ref());
+    let lower_ms = bound(problem, &accelerators, host.as_ref());
     let mut search = Search::new(problem, &accelerators, host, calls);
     let found = search.run(lower_ms, (seed, moves_max), limits).ok_or(PlaceError::NoneFound)?;
     let mut plan = LatencyPlan::default();
@@ -136,16 +137,58 @@ fn host(devices: &Devices) -> Option<Group> {
     cpus.copied().max_by(|a, b| a.speed.total_cmp(&b.speed))
 }
 
-fn longest_path(problem: &LatencyProblem, accelerators: &[Group], host: Option<&Group>) -> f64 {
-    let mut ends = vec![0.0f64; problem.operators.len()];
-    let mut longest = 0.0f64;
-    for unit in 0..ends.len() {
+/// A time that no plan is below.
+///
+/// In any shorter time the host cannot run an operator whose longest path, with the host's time for it and the least for the
+/// others, is longer than that. Accelerators must hold all of these, and do them in the time.
+fn bound(problem: &LatencyProblem, accelerators: &[Group], host: Option<&Group>) -> f64 {
+    let count = problem.operators.len();
+    let least = |unit: usize| {
         let [accelerator_ms, cpu_ms] = problem.times[unit];
         let groups = accelerators.iter().chain(host);
-        let least = groups.map(|group| group.time(accelerator_ms, cpu_ms)).fold(f64::INFINITY, f64::min);
-        let fed = problem.feeders[unit].iter().map(|&feeder| ends[feeder]).fold(0.0, f64::max);
-        ends[unit] = fed + least;
-        longest = longest.max(ends[unit]);
+        groups.map(|group| group.time(accelerator_ms, cpu_ms)).fold(f64::INFINITY, f64::min)
+    };
+    // Units are numbered so that edges lead to greater numbers.
+    let (mut before, mut behind) = (vec![0.0f64; count], vec![0.0f64; count]);
+    for unit in 0..count {
+        let ends = problem.feeders[unit].iter().map(|&feeder| before[feeder] + least(feeder));
+        before[unit] = ends.fold(0.0, f64::max);
     }
-    longest
+    for unit in (0..count).rev() {
+        let starts = problem.followers[unit].iter().map(|&follower| behind[follower] + least(follower));
+        behind[unit] = starts.fold(0.0, f64::max);
+    }
+    let longest = (0..count).map(|unit| before[unit] + least(unit) + behind[unit]).fold(0.0, f64::max);
+    let hosted = |unit: usize| {
+        let [accelerator_ms, cpu_ms] = problem.times[unit];
+        let own = host.map_or(f64::INFINITY, |host| host.time(accelerator_ms, cpu_ms));
+        before[unit] + own + behind[unit]
+    };
+    let mut late: Vec<(f64, usize)> = (0..count).map(|unit| (hosted(unit), unit)).collect();
+    late.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    let speed: f64 = accelerators.iter().map(|group| group.speed).sum();
+    let capacity = accelerators
+        .iter()
+        .fold(0u64, |sum, group| sum.saturating_add(group.memory_bytes.unwrap_or(u64::MAX)));
+    let work = |unit: usize| problem.times[unit][0];
+    // Those that no accelerator runs are counted, for a sum would not lose them again.
+    let mut work_ms: f64 = late.iter().map(|&(_, unit)| work(unit)).filter(|work| work.is_finite()).sum();
+    let mut stuck = late.iter().filter(|&&(_, unit)| !work(unit).is_finite()).count();
+    let mut bytes = late.iter().fold(0u64, |sum, &(_, unit)| sum.saturating_add(problem.bytes[unit]));
+    // From everything on accelerators on, the operator that is least late goes to the host, which takes its time.
+    let mut floor = longest;
+    for &(hosted_ms, unit) in &late {
+        // A little less, for sums differ in their last digits.
+        let time = floor.max(if work_ms > 0.0 { work_ms / speed * (1.0 - 1e-11) } else { 0.0 });
+        if stuck == 0 && bytes <= capacity && time < hosted_ms {
+            return time;
+        }
+        floor = floor.max(hosted_ms * (1.0 - 1e-11));
+        match work(unit) {
+            work if work.is_finite() => work_ms -= work,
+            _ => stuck -= 1,
+        }
+        bytes = if bytes < u64::MAX { bytes - problem.bytes[unit] } else { bytes };
+    }
+    floor
 }

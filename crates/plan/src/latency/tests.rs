@@ -79,6 +79,24 @@ proptest! {
     }
 }
 
+/// Four operators side by side, 2 ms on one of two accelerators and 10 ms on the host.
+#[test]
+fn accelerators_must_hold_and_do_what_the_host_is_too_slow_for() {
+    let graph = graph(&[(2, 10, 0, 4); 4], &[false; 16]);
+    let lines = [16, 8, 7, 4].map(|memory_bytes| {
+        let devices = Devices::uniform(2, 1, memory_bytes);
+        let problem = latency_problem(&graph, &devices).unwrap();
+        let least = bound(&problem, &accelerators(&devices), host(&devices).as_ref());
+        format!("{memory_bytes} bytes: at least {least:.6} ms")
+    });
+    expect![[r#"
+        16 bytes: at least 4.000000 ms
+        8 bytes: at least 4.000000 ms
+        7 bytes: at least 10.000000 ms
+        4 bytes: at least 10.000000 ms"#]]
+    .assert_eq(&lines.join("\n"));
+}
+
 #[test]
 fn the_judge_names_every_fault() {
     let graph = graph(&[(1, 1, 1, 4); 3], &[false, true, false, false, false, true, false, false, false]);
