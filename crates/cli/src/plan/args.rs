@@ -131,7 +131,7 @@ pub(crate) enum Objective {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Solver {
-    /// HiGHS when it is found and the plan is not yet proved.
+    /// HiGHS when it is found, the plan is not yet proved, and the graph has at most 20,000 operators.
     Auto,
     /// HiGHS, or an error.
     Highs,

@@ -13,6 +13,9 @@ use serde::Serialize;
 /// The part of the time limit that the search for islands may use when a solver follows.
 const SEARCH_SHARE: f64 = 0.4;
 
+/// Operators of a graph that a solver is asked about by itself; of more it proves nothing in any time that is waited for.
+const SOLVER_OPERATORS_MAX: usize = 20_000;
+
 /// What is printed as JSON.
 #[derive(Serialize)]
 struct Printed<'a> {
@@ -101,7 +104,12 @@ fn islands(
     clock: &Clock,
     used: &mut Option<&'static str>,
 ) -> anyhow::Result<(Placement, Report)> {
-    let python = if args.solver == Solver::None { None } else { solver::find() };
+    let wanted = match args.solver {
+        Solver::None => false,
+        Solver::Auto => graph.operators().len() <= SOLVER_OPERATORS_MAX,
+        Solver::Highs => true,
+    };
+    let python = if wanted { solver::find() } else { None };
     if args.solver == Solver::Highs && python.is_none() {
         bail!(
             "no Python with highspy; install it and name the Python in RADDLE_PYTHON, or leave out --solver"
