@@ -15,7 +15,7 @@ const BELOW_PREEMPTIVE: f64 = 27.0;
 const BELOW_ANYBODY: f64 = 17.0;
 
 /// GPU memory of the experiments that the models' needs come from.
-const GPU_MEMORY: Bytes = Bytes(49_140_000_000);
+pub(super) const GPU_MEMORY: Bytes = Bytes(49_140_000_000);
 
 const POLICIES: [&str; 7] = ["sjf-bsbf", "sjf-ffs", "gandiva", "las", "srtf", "sjf", "fifo"];
 

@@ -1,32 +1,37 @@
 //! How much fairer Themis is than policies that look for efficiency first.
 
+use super::sharing::GPU_MEMORY;
 use super::{Settings, data, simulate, spread};
 use crate::bars::Bars;
 use crate::host;
 use crate::plot;
-use sim::cluster::{Setup, Summary};
+use sim::cluster::{Setup, Summary, share_gpus};
 use std::path::Path;
 
 /// How many times larger the baselines' worst finish-time fairness must be.
 const FAIRER: f64 = 2.25;
 
-/// Policies that look for efficiency first.
-const BASELINES: [&str; 3] = ["las", "srtf", "srsf"];
+/// Policies that look for efficiency first. Gandiva's shares GPUs between jobs.
+const BASELINES: [&str; 4] = ["las", "gandiva", "srtf", "srsf"];
 
 /// Themis with leases of 20 minutes and of 2: nobody shorter than a lease can be treated better than waiting for its end.
 const LEASES: [&str; 2] = ["themis", "themis-2m"];
 
 pub(super) fn run(folder: &Path, settings: &Settings, bars: &mut Bars) -> anyhow::Result<()> {
     let mut rows = Vec::new();
-    let setup = Setup::uniform(8, 8);
+    let plain = Setup::uniform(8, 8);
+    let throughputs = data::throughputs(settings, "simulation")?;
     let mut curves: Vec<plot::Curve> = Vec::new();
     for name in &settings.fairness_traces {
         let trace = data::muri(settings, name)?;
+        let mut shared = plain.clone();
+        share_gpus(&mut shared, &trace, &throughputs, "v100", GPU_MEMORY);
         let mut worst: Vec<(String, Vec<f64>)> = Vec::new();
         for policy in LEASES.into_iter().chain(BASELINES) {
+            let setup = if policy == "gandiva" { &shared } else { &plain };
             let mut values = Vec::new();
             for seed in 0..settings.seeds {
-                let outcome = simulate(&trace.dealt(seed), &setup, policy)?;
+                let outcome = simulate(&trace.dealt(seed), setup, policy)?;
                 let summary = Summary::of(&outcome);
                 values.push(summary.fairness_max);
                 rows.push(format!(
