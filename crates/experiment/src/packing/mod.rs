@@ -42,7 +42,7 @@ pub(crate) fn run(folder: &Path) -> anyhow::Result<bool> {
     let mut bars = Bars::default();
     bars.note(&format!("machine: {}", host::describe()));
     let mut lines = Vec::new();
-    let mut curves: [Vec<(f64, f64)>; 4] = Default::default();
+    let mut curves: [Vec<(f64, f64)>; 3] = Default::default();
     let known = settings.published_gpus.iter().zip(&settings.fractional_gpus);
     for (number, (published, fractional)) in (1..).zip(known) {
         let theirs = packed(&settings, number, "parvagpu", &settings.data.join("SLO/SLO_req_rate.csv"))?;
@@ -50,14 +50,14 @@ pub(crate) fn run(folder: &Path) -> anyhow::Result<bool> {
         draw(folder, &settings, number)?;
         let row = judged(&settings, number, (&theirs, &ours), (*published, *fractional), &mut bars)?;
         let at = f64::from(u32::try_from(number)?);
-        let values = [f64::from(*published), row.gpus, row.lower, f64::from(*fractional)];
+        let values = [f64::from(*published), row.gpus, f64::from(*fractional)];
         curves.iter_mut().zip(values).for_each(|(curve, value)| curve.push((at, value)));
         lines.push(row.line);
     }
     let header = "set,published_gpus,parvagpu_gpus,parvagpu_slices,parvagpu_overlaps,parvagpu_ms,best_gpus,best_slices,\
                   fractional_gpus,priced_gpus,proved_lower_gpus,proved,least_slack,sums,best_ms,best_ms_min,best_ms_max";
     host::csv(&folder.join("packing.csv"), header, lines.into_iter())?;
-    let names = ["published", "ours", "proved lower bound", "fractional lower bound"];
+    let names = ["published", "ours", "fractional lower bound"];
     let curves: Vec<plot::Curve> = names.into_iter().map(str::to_owned).zip(curves).collect();
     plot::lines(&folder.join("packing.svg"), "GPUs that six sets of tenants need", ("set", "GPUs"), &curves)?;
     grown(folder, &settings, &mut bars)?;
@@ -67,7 +67,6 @@ pub(crate) fn run(folder: &Path) -> anyhow::Result<bool> {
 struct Row {
     line: String,
     gpus: f64,
-    lower: f64,
 }
 
 /// The bars of one set.
@@ -129,7 +128,7 @@ fn judged(
     let _ = write!(line, "{:.3},{},{},", spread(&theirs.times_ms).0, gpus(ours)?, slices(ours)?);
     let _ = write!(line, "{found},{priced:.4},{lower},{proved},{slack:.4},{},", bound["sums"]);
     let _ = write!(line, "{:.3},{:.3},{:.3}", wall.0, wall.1, wall.2);
-    Ok(Row { line, gpus: gpus(ours)?, lower })
+    Ok(Row { line, gpus: gpus(ours)? })
 }
 
 /// Packs every set with larger rates, where nothing is published to compare with but ParvaGPU's scheduler.
