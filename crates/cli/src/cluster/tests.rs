@@ -1,6 +1,7 @@
 //! What the command makes of its arguments and of small traces.
 
-use super::{ClusterArgs, jobs_csv, load, replay, run};
+use super::{ClusterArgs, jobs_csv, load, replay, run, what_if};
+use crate::args::Format;
 use clap::Parser;
 use std::path::PathBuf;
 
@@ -115,8 +116,28 @@ fn a_report_is_drawn_and_a_journal_replays() {
         ["r.svg", "r.html", "journal"].map(|name| folder.0.join(name).display().to_string());
     for report in [&svg, &html] {
         let args = folder.args(&["--report", report, "--policy", "las", "--journal", &journal]);
-        run(&args, crate::args::Format::Json).unwrap();
+        run(&args, Format::Json).unwrap();
         assert!(std::fs::read_to_string(report).unwrap().contains("finish-time fairness"));
     }
-    replay(journal.as_ref(), crate::args::Format::Table).unwrap();
+    replay(journal.as_ref(), Format::Table).unwrap();
+}
+
+#[test]
+fn what_if_needs_policies_that_can_go_on() {
+    let folder = Folder::new("what-if", TRACE);
+    let go_on = |more: &[&str], at: u64| {
+        let case = load::case(&folder.args(more)).unwrap();
+        what_if::run(&case, at, Format::Json).map_err(|error| format!("{error:#}"))
+    };
+    let told = [
+        go_on(&["--policy", "fifo,gavel"], 105),
+        go_on(&["--policy", "fifo,srtf"], 100_000),
+        go_on(&["--policy", "srtf,muri-srtf"], 105),
+    ];
+    let told: Vec<String> = told.into_iter().filter_map(Result::err).collect();
+    expect_test::expect![[r#"
+        gavel counts time in its own simulator's way; it cannot go on from a run of fifo
+        all jobs have ended by 100000 s under fifo; give an earlier --what-if-at
+        muri-srtf counts time in its own simulator's way; it cannot go on from a run of srtf"#]]
+    .assert_eq(&told.join("\n"));
 }
