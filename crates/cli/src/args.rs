@@ -145,6 +145,15 @@ pub(crate) struct DeviceArgs {
     /// Device memory for the activations of one run, MiB.
     #[arg(long, default_value_t = 1024)]
     pub(crate) slot_mib: u64,
+    /// Parts of a GPU: every range of multiples of so many multiprocessors, made as green contexts at start.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) gpu_grid: u32,
+    /// Single parts of a GPU, for example "0-31;32-63x2": multiprocessors 0 to 31, and 32 to 63 with two streams.
+    #[arg(long)]
+    pub(crate) gpu_parts: Option<String>,
+    /// Runs that may share a multiprocessor at once.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) gpu_overlap: u32,
 }
 
 #[derive(Debug, Args)]

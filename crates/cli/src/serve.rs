@@ -2,7 +2,7 @@
 
 use crate::args::{DeviceArgs, ServeArgs};
 use anyhow::{Context as _, bail};
-use cuda::{CudaDevice, CudaOptions, Precision};
+use cuda::{CudaDevice, CudaOptions, PartOptions, PartWanted, Precision};
 use engine::{CpuDevice, Device};
 use graph::{ImportLimits, SegmentOptions};
 use sched::node::policy::Choice;
@@ -149,9 +149,32 @@ pub(crate) fn open(
         precision,
         weights: Bytes((args.weights_mib << 20) + staging.0),
         slot: Bytes(args.slot_mib << 20),
+        parts: gpu_parts(args)?,
         ..CudaOptions::default()
     };
     Ok(Arc::new(CudaDevice::open(ordinal, &options)?))
+}
+
+/// The parts of a GPU that are asked for, if any.
+fn gpu_parts(args: &DeviceArgs) -> anyhow::Result<Option<PartOptions>> {
+    if args.gpu_grid == 0 && args.gpu_parts.is_none() && args.gpu_overlap <= 1 {
+        return Ok(None);
+    }
+    let part = |text: &str| {
+        let wrong = || format!("{text:?} is not a part: FIRST-LAST, or FIRST-LASTxSTREAMS");
+        let (range, streams) = text.trim().split_once('x').unwrap_or((text.trim(), "1"));
+        let (first, last) = range.split_once('-').with_context(wrong)?;
+        let number = |text: &str| text.trim().parse::<u32>().with_context(wrong);
+        let (first, last, streams) = (number(first)?, number(last)?, number(streams)?);
+        if last < first {
+            bail!("{text:?} ends before it begins; write the lower number first");
+        }
+        Ok(PartWanted { first, units: last - first + 1, streams })
+    };
+    let texts =
+        args.gpu_parts.as_deref().unwrap_or_default().split(';').filter(|text| !text.trim().is_empty());
+    let parts = texts.map(part).collect::<anyhow::Result<_>>()?;
+    Ok(Some(PartOptions { grid: args.gpu_grid, parts, overlap: args.gpu_overlap }))
 }
 
 /// The processor with the partitions asked for: sets of cores separated by `;`.

@@ -2,10 +2,13 @@
 
 use crate::arena::Arena;
 use crate::buffer::HostPool;
-use crate::driver::{self, Chunks, DriverError, Event, Function, Gpu, Library, Stream};
+use crate::driver::{
+    self, Atoms, Chunks, DriverError, Event, Function, Gpu, GreenContext, Library, Pinned, Stream,
+};
 use crate::gate::Gate;
 use crate::lower::{self, Lowered, Precision};
 use crate::nvrtc::Cache;
+use crate::parts::{self, PartOptions};
 use crate::program::CudaProgram;
 use crate::queue::CudaQueue;
 use crate::tune::{TuneError, Tuner};
@@ -32,6 +35,8 @@ pub struct CudaOptions {
     pub slot: Bytes,
     /// Folder for compiled kernels and measured choices; nothing is kept without one.
     pub cache: Option<PathBuf>,
+    /// Parts of the device that are made beside the whole; none unless asked for.
+    pub parts: Option<PartOptions>,
 }
 
 impl Default for CudaOptions {
@@ -45,6 +50,7 @@ impl Default for CudaOptions {
                 .map(PathBuf::from)
                 .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")))
                 .map(|folder| folder.join("raddle").join("cuda")),
+            parts: None,
         }
     }
 }
@@ -74,6 +80,14 @@ pub enum CudaError {
         free: Bytes,
         /// In all.
         total: Bytes,
+    },
+    /// Parts that the device does not have.
+    #[error("device {ordinal}: {why}")]
+    Parts {
+        /// The device.
+        ordinal: usize,
+        /// Which, and what there is.
+        why: String,
     },
     /// The driver or a library failed.
     #[error("device {ordinal}: {why}")]
@@ -109,7 +123,13 @@ pub struct CudaDevice {
     shared: Arc<Shared>,
     info: DeviceInfo,
     partitions: Vec<PartitionInfo>,
+    /// By partition: the part of the device, none for the whole.
+    contexts: Vec<Option<Arc<GreenContext>>>,
+    overlap: u32,
 }
+
+/// First unit and units of a partition, and the context it is when it is not the whole device.
+type Stretch = ((u32, u32), Option<Arc<GreenContext>>);
 
 /// How many CUDA devices this machine has; zero without a driver.
 #[must_use]
@@ -177,10 +197,82 @@ impl CudaDevice {
             isolates_faults: false,
         };
         let kind = shared.gpu.name().map_err(failed)?;
-        let name = format!("cuda:{ordinal} {units} SMs");
-        let whole = PartitionInfo { id: PartitionId(0), name, first: 0, units };
         let info = DeviceInfo { kind, memory: wanted, capabilities };
-        Ok(Self { shared: Arc::new(shared), info, partitions: vec![whole] })
+        let (mut partitions, mut contexts) = (Vec::new(), Vec::new());
+        let (parts, overlap) = Self::parts(&shared.gpu, ordinal, options.parts.as_ref(), units)?;
+        for ((first, units), context) in parts {
+            let id = PartitionId(u16::try_from(partitions.len()).unwrap_or(u16::MAX));
+            let range = if context.is_some() { format!(" from {first} on") } else { String::new() };
+            let name = format!("cuda:{ordinal} {units} SMs{range}");
+            partitions.push(PartitionInfo { id, name, first, units });
+            contexts.push(context);
+        }
+        Ok(Self { shared: Arc::new(shared), info, partitions, contexts, overlap })
+    }
+
+    /// The parts that are wanted, each with its first unit and units: a context a part, an entry a stream.
+    fn parts(
+        gpu: &Gpu,
+        ordinal: usize,
+        wanted: Option<&PartOptions>,
+        units: u32,
+    ) -> Result<(Vec<Stretch>, u32), CudaError> {
+        let Some(wanted) = wanted else { return Ok((vec![((0, units), None)], 1)) };
+        let failed = |error: DriverError| CudaError::Parts {
+            ordinal,
+            why: format!("its driver makes no parts ({error}); serve with the whole device"),
+        };
+        let atoms = Atoms::split(gpu).map_err(failed)?;
+        let groups = u32::try_from(atoms.len()).unwrap_or(u32::MAX);
+        let layout = parts::layout(wanted, (groups, atoms.size, atoms.total));
+        let layout = layout.map_err(|why| CudaError::Parts { ordinal, why })?;
+        let mut made = Vec::new();
+        for part in layout {
+            let context = if part.units == atoms.total {
+                None
+            } else {
+                let at = |units: u32| (units / atoms.size) as usize;
+                Some(atoms.context(at(part.first), at(part.units)).map_err(failed)?)
+            };
+            made.extend((0..part.streams).map(|_| ((part.first, part.units), context.clone())));
+        }
+        Ok((made, wanted.overlap.max(1)))
+    }
+
+    /// The multiprocessors that blocks on a partition really run on, ascending: asked of the device by a kernel.
+    ///
+    /// # Errors
+    /// When there is no such partition, or the device fails.
+    pub fn multiprocessors(&self, partition: PartitionId) -> Result<Vec<u32>, EngineError> {
+        const BLOCKS: u32 = 2_048;
+        let part = self.part(partition)?;
+        let shared = &self.shared;
+        let compiled = shared.cache.get(include_str!("kernels/smid.cu"), &shared.architecture);
+        let refused = |why: String| EngineError::Execute { segment: "smid".into(), why };
+        let compiled = compiled.map_err(|error| refused(error.to_string()))?;
+        let ask = || {
+            let kernel = Library::load(&shared.gpu, &compiled)?.function("smid")?;
+            let stream = part.map_or_else(|| Stream::new(&shared.gpu, 0), Stream::on)?;
+            let out = Pinned::new(&shared.gpu, BLOCKS as usize * 4)?;
+            stream.launch(&kernel, [BLOCKS, 1, 1], 256, &[out.address() as u64])?;
+            let end = Event::ordering(&shared.gpu)?;
+            end.record(&stream)?;
+            end.synchronize()?;
+            Ok(out.bytes().as_chunks::<4>().0.iter().map(|id| u32::from_le_bytes(*id)).collect())
+        };
+        let mut ids: Vec<u32> = ask().map_err(|error: DriverError| refused(error.to_string()))?;
+        ids.sort_unstable();
+        ids.dedup();
+        Ok(ids)
+    }
+
+    fn part(&self, partition: PartitionId) -> Result<Option<&Arc<GreenContext>>, EngineError> {
+        let part = self.contexts.get(usize::from(partition.0)).map(Option::as_ref);
+        part.ok_or_else(|| EngineError::NoPartition {
+            device: self.info.kind.clone(),
+            partition,
+            available: self.partitions.len(),
+        })
     }
 
     /// Bytes the driver says are free on the whole device.
@@ -199,7 +291,8 @@ impl CudaDevice {
     pub fn open_gated(&self, partition: PartitionId) -> Result<(Box<dyn Queue>, Arc<Gate>), EngineError> {
         let unavailable = |error: DriverError| EngineError::Unavailable { partition, why: error.to_string() };
         let gate = Arc::new(Gate::new(&self.shared.gpu).map_err(unavailable)?);
-        let queue = CudaQueue::open(&self.shared, partition).map_err(unavailable)?.behind(gate.clone());
+        let part = self.part(partition)?;
+        let queue = CudaQueue::open(&self.shared, partition, part).map_err(unavailable)?.behind(gate.clone());
         Ok((Box::new(queue), gate))
     }
 
@@ -383,6 +476,10 @@ impl Device for CudaDevice {
         &self.partitions
     }
 
+    fn overlap(&self) -> u32 {
+        self.overlap
+    }
+
     fn buffer(&self, spec: &TensorSpec) -> Result<Box<dyn Buffer>, EngineError> {
         let buffer = self.shared.host.take(spec, true).map_err(|error| broken(&error))?;
         Ok(Box::new(buffer))
@@ -416,11 +513,8 @@ impl Device for CudaDevice {
     }
 
     fn open(&self, partition: PartitionId) -> Result<Box<dyn Queue>, EngineError> {
-        if usize::from(partition.0) >= self.partitions.len() {
-            let (device, available) = (self.info.kind.clone(), self.partitions.len());
-            return Err(EngineError::NoPartition { device, partition, available });
-        }
+        let part = self.part(partition)?;
         let unavailable = |error: DriverError| EngineError::Unavailable { partition, why: error.to_string() };
-        Ok(Box::new(CudaQueue::open(&self.shared, partition).map_err(unavailable)?))
+        Ok(Box::new(CudaQueue::open(&self.shared, partition, part).map_err(unavailable)?))
     }
 }

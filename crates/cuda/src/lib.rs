@@ -15,6 +15,7 @@ mod gate;
 mod lower;
 mod nvrtc;
 mod pack;
+mod parts;
 mod program;
 mod queue;
 mod tune;
@@ -26,4 +27,5 @@ pub use device::{
 };
 pub use gate::Gate;
 pub use lower::Precision;
-pub use nvrtc::{CompileError, check_kernels};
+pub use nvrtc::{CompileError, check_kernels, check_own_kernels};
+pub use parts::{PartOptions, PartWanted};

@@ -120,6 +120,17 @@ impl Cache {
     }
 }
 
+/// Compiles the kernels that belong to no model for `arch`. Needs no GPU.
+///
+/// # Errors
+/// When one does not compile.
+pub fn check_own_kernels(arch: &str) -> Result<(), CompileError> {
+    for source in [include_str!("kernels/stage.cu"), include_str!("kernels/smid.cu")] {
+        compile(source, arch)?;
+    }
+    Ok(())
+}
+
 /// Lowers `graph` as one segment and compiles its kernels for `arch`; gives how many there are. Needs no GPU.
 ///
 /// # Errors

@@ -33,9 +33,12 @@ pub(crate) struct CudaProgram {
     output_offsets: Vec<usize>,
     /// Ends of transfer groups in bytes, when they were planned.
     planned: Mutex<Vec<usize>>,
-    /// Captured graphs by slot, one a segment.
-    graphs: Mutex<HashMap<usize, Arc<Vec<Executable>>>>,
+    /// Captured graphs by slot and part of the device, one a segment: a graph runs where it was captured.
+    graphs: Mutex<HashMap<GraphKey, Arc<Vec<Executable>>>>,
 }
+
+/// A slot of the arena and the address of a part of the device; none for the whole.
+type GraphKey = (usize, Option<usize>);
 
 /// A step with its way chosen.
 enum Ready {
@@ -268,10 +271,12 @@ impl CudaProgram {
         }
     }
 
-    /// The captured graphs of a slot, captured now if they are not yet.
+    /// The captured graphs of a slot on the stream's part of the device, captured now if they are not yet.
     pub(crate) fn graphs(&self, slot: usize, stream: &Stream) -> Result<Arc<Vec<Executable>>, EngineError> {
         let mut graphs = self.graphs.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(captured) = graphs.get(&slot) {
+        // Parts live as long as their device; their addresses tell them apart.
+        let key = (slot, stream.part().map(|part| Arc::as_ptr(part).addr()));
+        if let Some(captured) = graphs.get(&key) {
             return Ok(captured.clone());
         }
         let bases = self.bases(slot);
@@ -282,7 +287,7 @@ impl CudaProgram {
             captured.push(graph.map_err(|error: TuneError| self.failed(number, &error))?);
         }
         let captured = Arc::new(captured);
-        graphs.insert(slot, captured.clone());
+        graphs.insert(key, captured.clone());
         Ok(captured)
     }
 

@@ -2,7 +2,7 @@
 
 use crate::buffer::mismatch;
 use crate::device::Shared;
-use crate::driver::{DriverError, Event, Stream};
+use crate::driver::{DriverError, Event, GreenContext, Stream};
 use crate::gate::Gate;
 use crate::program::{CudaProgram, CudaState};
 use engine::{EngineError, Poll, Program, Queue, State, Ticket};
@@ -32,8 +32,13 @@ struct Launched {
 const REMEMBERED: usize = 256;
 
 impl CudaQueue {
-    pub(crate) fn open(shared: &Arc<Shared>, partition: PartitionId) -> Result<Self, DriverError> {
-        let stream = Stream::new(&shared.gpu, 0)?;
+    /// On the whole device, or on a part of it.
+    pub(crate) fn open(
+        shared: &Arc<Shared>,
+        partition: PartitionId,
+        part: Option<&Arc<GreenContext>>,
+    ) -> Result<Self, DriverError> {
+        let stream = part.map_or_else(|| Stream::new(&shared.gpu, 0), Stream::on)?;
         let (latest, launches) = (Ticket(0), VecDeque::new());
         Ok(Self {
             shared: shared.clone(),

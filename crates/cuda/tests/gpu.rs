@@ -1,8 +1,8 @@
 //! On a GPU: the suite that every backend passes, and what is this backend's own. Fails without one.
 
-use cuda::{CudaDevice, CudaError, CudaOptions, Precision};
+use cuda::{CudaDevice, CudaError, CudaOptions, PartOptions, Precision};
 use engine::conformance::cases;
-use engine::{Device, EngineError, Run};
+use engine::{Buffer, Device, EngineError, PartitionInfo, Run};
 use graph::zoo::{self, ZooOptions};
 use graph::{ImportLimits, Model, SegmentOptions, Sizes, segment};
 use vocab::{Bytes, PartitionId};
@@ -14,6 +14,7 @@ fn options() -> CudaOptions {
         slots: 2,
         slot: Bytes(256 << 20),
         cache: None,
+        parts: None,
     }
 }
 
@@ -64,4 +65,70 @@ fn what_does_not_fit_is_refused_with_the_numbers() {
     let greedy = CudaOptions { weights: Bytes(1 << 50), ..options() };
     let refused = CudaDevice::open(0, &greedy).map(|_| ()).unwrap_err();
     assert!(matches!(refused, CudaError::Memory { .. }), "{refused}");
+}
+
+#[test]
+fn parts_are_the_multiprocessors_they_say() {
+    let parts = PartOptions { grid: 32, parts: Vec::new(), overlap: 2 };
+    let device = CudaDevice::open(0, &CudaOptions { parts: Some(parts), ..options() }).unwrap();
+    let used: Vec<(PartitionInfo, Vec<u32>)> = device
+        .partitions()
+        .iter()
+        .map(|part| (part.clone(), device.multiprocessors(part.id).unwrap()))
+        .collect();
+    for (part, ids) in &used {
+        assert_eq!(ids.len(), part.units as usize, "{}: {ids:?}", part.name);
+    }
+    for (one, ids) in &used {
+        for (other, others) in &used {
+            let apart = one.first + one.units <= other.first || other.first + other.units <= one.first;
+            let common = ids.iter().filter(|id| others.contains(id)).count();
+            assert_eq!(apart, common == 0, "{} and {} have {common} in common", one.name, other.name);
+        }
+    }
+    let odd = PartOptions { grid: 33, ..PartOptions::default() };
+    let refused =
+        CudaDevice::open(0, &CudaOptions { parts: Some(odd), ..options() }).map(|_| ()).unwrap_err();
+    assert!(matches!(refused, CudaError::Parts { .. }), "{refused}");
+}
+
+#[test]
+fn a_run_goes_on_on_another_part_with_the_same_answer() {
+    let parts = PartOptions { grid: 32, parts: Vec::new(), overlap: 1 };
+    let device = CudaDevice::open(0, &CudaOptions { parts: Some(parts), ..options() }).unwrap();
+    let file = zoo::build("tiny_cnn", &ZooOptions::default()).unwrap();
+    let model = Model::from_bytes("tiny_cnn", zoo::encode(&file), &ImportLimits::default()).unwrap();
+    let graph = model.at(&Sizes::batch(2)).unwrap();
+    let cut = segment(&graph, &SegmentOptions { segments_max: 8, flops_min: 0 });
+    let program = device.prepare(&graph, &cut).unwrap();
+    let mut queues: Vec<_> = device.partitions().iter().map(|part| device.open(part.id).unwrap()).collect();
+    let mut answer = |order: &dyn Fn(usize) -> usize| {
+        let inputs = program.inputs().iter().map(|spec| {
+            let mut buffer = device.buffer(spec).unwrap();
+            let values: Vec<f32> = (0..spec.len() / 4).map(|at| (at % 17) as f32 / 17.0).collect();
+            let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+            buffer.write(0, &bytes).unwrap();
+            buffer
+        });
+        let mut run = Run::new(program.clone(), inputs.collect()).unwrap();
+        let mut at = 0;
+        while !run.is_launched() {
+            let queue = &mut *queues[order(at)];
+            run.launch(queue).unwrap();
+            run.settle(queue).unwrap();
+            at += 1;
+        }
+        let outputs = run.finish().unwrap();
+        let bytes = |output: &dyn Buffer| {
+            let mut bytes = vec![0; output.spec().len()];
+            output.read(0, &mut bytes).unwrap();
+            bytes
+        };
+        outputs.iter().flat_map(|output| bytes(&**output)).collect::<Vec<u8>>()
+    };
+    let whole = answer(&|_| 0);
+    let count = device.partitions().len();
+    for first in 0..count {
+        assert_eq!(answer(&|at| (first + at) % count), whole, "beginning on partition {first}");
+    }
 }

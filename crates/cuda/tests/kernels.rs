@@ -1,6 +1,6 @@
 //! Every generated kernel compiles for sm_90, and a machine without a GPU is told so: no GPU is needed here.
 
-use cuda::{CudaDevice, CudaError, CudaOptions, Precision, check_kernels};
+use cuda::{CudaDevice, CudaError, CudaOptions, Precision, check_kernels, check_own_kernels};
 use graph::zoo::{self, ZooOptions};
 use graph::{ImportLimits, Model, Sizes};
 use std::path::{Path, PathBuf};
@@ -35,6 +35,7 @@ fn every_kernel_compiles_without_a_gpu() {
         assert!(status.success());
         return;
     }
+    check_own_kernels("sm_90").unwrap();
     for name in MODELS {
         let file = zoo::build(name, &ZooOptions::default()).unwrap();
         let model = Model::from_bytes(name, zoo::encode(&file), &ImportLimits::default()).unwrap();

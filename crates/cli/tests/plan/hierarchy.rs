@@ -49,9 +49,8 @@ fn parts_that_exchange_much_stay_in_one_machine() {
     );
 }
 
-#[test]
-fn devices_may_share_the_layers_of_a_piper_file() {
-    let folder = folder("piper");
+/// Four layers in a row, each alone or shared by two devices, with and without recomputing.
+fn piper() -> String {
     let cost = |time: f64, bytes: u64| {
         let cost = |id: &str, time: f64, kept: u64| {
             format!(
@@ -65,7 +64,7 @@ fn devices_may_share_the_layers_of_a_piper_file() {
         let (alone, shared) = (cost(0.004, 40), cost(0.002, 20));
         format!(r#"{{"id": {id}, "name": "l{id}", "TMPCs": {{"1": {alone}, "2": {shared}}}}}"#)
     };
-    let text = format!(
+    format!(
         r#"{{"maxDevices": 4, "maxMemoryPerDevice": 100, "bandwidth": 1e9, "mbsInBatch": 8,
             "nodes": [{}, {}, {}, {}],
             "edges": [{{"sourceId": 0, "destId": 1, "communicationCost": 0}},
@@ -75,8 +74,13 @@ fn devices_may_share_the_layers_of_a_piper_file() {
         node(1),
         node(2),
         node(3)
-    );
-    write(&folder, "p.json", &text);
+    )
+}
+
+#[test]
+fn devices_may_share_the_layers_of_a_piper_file() {
+    let folder = folder("piper");
+    write(&folder, "p.json", &piper());
     write(&folder, "g.json", &chain(&[1.0], ""));
     check(
         &folder,

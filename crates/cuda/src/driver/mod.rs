@@ -1,9 +1,11 @@
 //! The CUDA driver's objects with owners: contexts, streams, events, modules, graphs, memory.
 
+mod green;
 mod memory;
 mod pinned;
 mod stream;
 
+pub(crate) use green::{Atoms, GreenContext};
 pub(crate) use memory::{Chunks, Range, Slab};
 pub(crate) use pinned::Pinned;
 pub(crate) use stream::{Event, Executable, Function, Library, Stream};

@@ -1,6 +1,6 @@
 //! Streams, events, kernels and captured graphs.
 
-use super::{DriverError, Gpu, driver};
+use super::{DriverError, Gpu, GreenContext, driver};
 use cudarc::driver::sys;
 use std::ffi::CString;
 use std::sync::Arc;
@@ -11,6 +11,8 @@ use vocab::Span;
 pub(crate) struct Stream {
     gpu: Gpu,
     raw: sys::CUstream,
+    /// The part of the device it stays on, if it is not the whole.
+    part: Option<Arc<GreenContext>>,
 }
 
 // SAFETY: stream handles may be used from any thread; each of ours is used by one at a time.
@@ -25,7 +27,22 @@ impl Stream {
         let mut raw = std::ptr::null_mut();
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         driver!(cuStreamCreateWithPriority(&raw mut raw, flags, priority))?;
-        Ok(Self { gpu: gpu.clone(), raw })
+        Ok(Self { gpu: gpu.clone(), raw, part: None })
+    }
+
+    /// A stream that stays on a part of the device.
+    pub(crate) fn on(part: &Arc<GreenContext>) -> Result<Self, DriverError> {
+        let gpu = part.gpu();
+        gpu.bind()?;
+        let mut raw = std::ptr::null_mut();
+        let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+        driver!(cuGreenCtxStreamCreate(&raw mut raw, part.raw(), flags, 0))?;
+        Ok(Self { gpu: gpu.clone(), raw, part: Some(part.clone()) })
+    }
+
+    /// The part it stays on: what is captured on it runs there.
+    pub(crate) const fn part(&self) -> Option<&Arc<GreenContext>> {
+        self.part.as_ref()
     }
 
     pub(crate) const fn raw(&self) -> sys::CUstream {

@@ -19,8 +19,8 @@ pub(super) struct PivotSettings {
     seeds: u64,
     /// Period and deadline of each task, µs.
     period_us: u64,
-    /// Fewest and most tasks.
-    tasks: (u32, u32),
+    /// Numbers of tasks, ascending.
+    tasks: Vec<u32>,
     /// Contexts.
     contexts: Vec<u16>,
     /// Sums of the contexts' units, of the device's.
@@ -107,25 +107,18 @@ pub(super) fn run(folder: &Path, settings: &PivotSettings) -> anyhow::Result<boo
     let (mut misses, mut frames): (Vec<plot::Curve>, Vec<plot::Curve>) = (Vec::new(), Vec::new());
     let mut pivots: Vec<(String, u32, f64)> = Vec::new();
     for way in &ways {
-        let (mut missed, mut done) = (Vec::new(), Vec::new());
-        let mut pivot = settings.tasks.1;
-        for tasks in settings.tasks.0..=settings.tasks.1 {
-            let (miss, rate) = simulated(settings, way, tasks)?;
+        let mut missed: Vec<(f64, f64)> = Vec::new();
+        let mut done: Vec<(f64, f64)> = Vec::new();
+        for tasks in &settings.tasks {
+            let (miss, rate) = simulated(settings, way, *tasks)?;
             lines.push(format!("{},{tasks},{miss:.5},{rate:.1}", way.name.replace(", ", " ")));
-            missed.push((f64::from(tasks), miss));
-            done.push((f64::from(tasks), rate));
-            if miss <= settings.pivot && missed.iter().all(|(_, miss)| *miss <= settings.pivot) {
-                pivot = tasks;
-            } else if pivot == settings.tasks.1 {
-                pivot = tasks - 1;
-            }
+            missed.push((f64::from(*tasks), miss));
+            done.push((f64::from(*tasks), rate));
         }
-        let first_bad = missed.iter().find(|(_, miss)| *miss > settings.pivot).map(|(tasks, _)| *tasks);
-        let pivot = first_bad.map_or(pivot, |tasks| {
-            (settings.tasks.0..=settings.tasks.1).find(|known| f64::from(*known) >= tasks).unwrap_or(1) - 1
-        });
+        let kept = missed.iter().take_while(|(_, miss)| *miss <= settings.pivot).count();
+        let pivot = kept.checked_sub(1).map_or(0, |last| settings.tasks[last]);
         // How fast misses grow behind the pivot: the largest step between neighbours.
-        let steps = missed.windows(2).map(|pair| pair[1].1 - pair[0].1);
+        let steps = missed.windows(2).map(|pair| (pair[1].1 - pair[0].1) / (pair[1].0 - pair[0].0));
         pivots.push((way.name.clone(), pivot, steps.fold(0.0, f64::max)));
         misses.push((way.name.clone(), missed));
         frames.push((way.name.clone(), done));

@@ -286,9 +286,10 @@ impl fmt::Display for Why {
             Self::Stage { stage, due } => write!(f, "stage {stage}, due at {due}, came first on its context"),
             Self::MostRows { units } => write!(f, "its batch makes most of {units} units"),
             Self::NoCapacity { milli } => {
+                let (whole, tenth) = (milli / 10, milli % 10);
                 write!(
                     f,
-                    "what was admitted before would use {milli} thousandths of the context with most room"
+                    "beside what was admitted before it would use {whole}.{tenth} % of the context with most room"
                 )
             }
             Self::TooLarge { needs, memory } => {

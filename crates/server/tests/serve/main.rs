@@ -5,4 +5,5 @@
 mod clients;
 mod drain;
 mod ends;
+mod parts;
 mod support;

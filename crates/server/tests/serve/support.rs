@@ -57,9 +57,18 @@ pub(crate) struct Server {
 
 /// Serves the repository in `folder`, once everything in it that loads has loaded.
 pub(crate) async fn serve(folder: &Path, limits: HttpLimits) -> Server {
+    serve_with(folder, limits, |_| {}).await
+}
+
+/// As [`serve`], with options changed.
+pub(crate) async fn serve_with(
+    folder: &Path,
+    limits: HttpLimits,
+    change: impl FnOnce(&mut RuntimeOptions),
+) -> Server {
     let repository = repository::scan(folder).unwrap();
     let metrics = Arc::new(Metrics::new());
-    let options = RuntimeOptions {
+    let mut options = RuntimeOptions {
         device: Arc::new(CpuDevice::whole().unwrap()),
         policy: Choice::named("windows").unwrap(),
         observers: Vec::new(),
@@ -71,6 +80,7 @@ pub(crate) async fn serve(folder: &Path, limits: HttpLimits) -> Server {
         staging: vocab::Bytes(0),
         rules: Vec::new(),
     };
+    change(&mut options);
     let runtime = Runtime::start(options, repository.entries.clone(), metrics.clone()).unwrap();
     let addresses = Addresses { http: SocketAddr::from(([127, 0, 0, 1], 0)), metrics: None, exposed: false };
     let handle = runtime.handle();

@@ -173,8 +173,8 @@ fn daris_refuses_what_its_contexts_have_no_time_for() {
         "daris",
         text,
         expect![[r#"
-        0      reject r1, because what was admitted before would use 1000 thousandths of the context with most room
-        0      reject r2, because what was admitted before would use 1000 thousandths of the context with most room
+        0      reject r1, because beside what was admitted before it would use 100.0 % of the context with most room
+        0      reject r2, because beside what was admitted before it would use 100.0 % of the context with most room
         0      start run0 of m0 on p0: r0, because stage 0, due at 0.020000 s, came first on its context
         10     run0 finished
         10     start run1 of m0 on p0: r3, because it came first in class 1, the strictest that waits

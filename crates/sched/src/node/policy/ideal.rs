@@ -1,12 +1,15 @@
 //! The ideal that D-STACK is measured against (in our reading): a run may stop after every segment, every segment has its
 //! own knee, and at each instant those ready segments run that together fill most of the device. Needs a device that
 //! changes parts at no cost: a bound for the simulator. So that it is one where more is asked than can be done, a run begins
-//! only if the unit-time of all that were begun still suffices for their deadlines, and what was begun goes first.
+//! only with requests that are in time beside all that was begun, earlier deadlines first, and what was begun goes first.
 
 use super::starts::{Point, Sizes, Starts, next_hopeless, optimum, units_of};
 use crate::Policy;
 use crate::node::{Decision, NodeWorld, Run, RunState, Why};
 use vocab::{ModelId, PartitionId, RequestId, RunId, Span, Time};
+
+/// Unit-time that is counted on, in hundredths.
+const FILLED_PERCENT: u128 = 90;
 
 /// Ready segments of which every combination is tried; those beyond are filled in by deadline.
 const COMBINED_MAX: usize = 12;
@@ -26,6 +29,8 @@ struct Ready {
     work: Work,
     segment: u32,
     units: u32,
+    /// Unit-time that it needs to its end.
+    needs: u128,
 }
 
 #[derive(Clone, Debug)]
@@ -58,31 +63,55 @@ fn work(world: &NodeWorld, sizes: &Sizes, model: ModelId, rows: u32, segment: u3
     (work, time)
 }
 
-/// Whether the device has unit-time enough for all runs, each before its deadline, one more included.
-fn suffices(starts: &Starts<'_>, sizes: &Sizes, extra: (Time, u128)) -> bool {
+/// Unit-time that runs which were begun still need.
+fn begun(starts: &Starts<'_>, sizes: &Sizes) -> Vec<(Time, u128)> {
     let left = |run: &Run| {
         let all = work(starts.world, sizes, run.model, run.rows, run.next_segment).0;
         (run.deadline.unwrap_or(Time::FOREVER), all)
     };
-    let mut due: Vec<(Time, u128)> = starts.world.runs().map(left).chain([extra]).collect();
+    let mut due: Vec<(Time, u128)> = starts.world.runs().map(left).collect();
     due.sort_unstable();
-    let mut sum = 0u128;
-    due.into_iter().all(|(deadline, work)| {
-        sum += work;
-        sum <= u128::from(deadline.since(starts.now).ns()) * u128::from(sizes.whole)
-    })
+    due
 }
 
-fn ready(starts: &Starts<'_>, sizes: &Sizes) -> Vec<Ready> {
+/// The least deadline that a run with `needs` unit-time still keeps when earlier deadlines go first; none when it would
+/// make something begun late. `begun` ascends by deadline.
+fn least_deadline(now: Time, whole: u32, begun: &[(Time, u128)], needs: u128) -> Option<Time> {
+    // Parts that fit together seldom fill the device to the last unit.
+    let rate = (u128::from(whole) * FILLED_PERCENT).max(100);
+    let ends = |work: u128| {
+        let span = (work * 100).div_ceil(rate);
+        now + Span::from_ns(u64::try_from(span).unwrap_or(u64::MAX))
+    };
+    let mut before = 0u128;
+    let mut found = None;
+    for (deadline, work) in begun {
+        // Between two deadlines it is behind all those that are earlier.
+        let end = ends(before + needs);
+        if found.is_none() && end <= *deadline {
+            found = Some(end);
+        }
+        before += work;
+        if found.is_some() && ends(before + needs) > *deadline {
+            return None;
+        }
+    }
+    Some(found.unwrap_or_else(|| ends(before + needs)))
+}
+
+fn ready(starts: &Starts<'_>, sizes: &Sizes, begun: &[(Time, u128)]) -> Vec<Ready> {
     let world = starts.world;
     let mut found = Vec::new();
-    for run in world.runs().filter(|run| matches!(run.state, RunState::Parked { .. })) {
+    let resumed = |run: RunId| starts.decisions.iter().any(|decision| names(decision, run));
+    let parked = |run: &&Run| matches!(run.state, RunState::Parked { .. }) && !resumed(run.id);
+    for run in world.runs().filter(parked) {
         found.push(Ready {
             model: run.model,
             deadline: run.deadline.unwrap_or(Time::FOREVER),
             work: Work::Resume(run.id),
             segment: run.next_segment,
             units: knee(world, sizes, run.model, run.rows, run.next_segment),
+            needs: 0,
         });
     }
     for spec in world.models() {
@@ -92,9 +121,11 @@ fn ready(starts: &Starts<'_>, sizes: &Sizes) -> Vec<Ready> {
             continue;
         }
         let (needs, time) = work(world, sizes, spec.id, best.rows, 0);
-        let (requests, rows) = starts.batch_until(spec.id, best.rows, starts.now + time);
+        let Some(least) = least_deadline(starts.now, sizes.whole, begun, needs) else { continue };
+        let end = least.max(starts.now + time);
+        let (requests, rows) = starts.batch_until(spec.id, best.rows, end);
         let deadline = requests.iter().filter_map(|id| world.request(*id)?.deadline).min();
-        if requests.is_empty() || !suffices(starts, sizes, (deadline.unwrap_or(Time::FOREVER), needs)) {
+        if requests.is_empty() {
             continue;
         }
         found.push(Ready {
@@ -103,10 +134,22 @@ fn ready(starts: &Starts<'_>, sizes: &Sizes) -> Vec<Ready> {
             work: Work::Start(requests),
             segment: 0,
             units: knee(world, sizes, spec.id, rows, 0),
+            needs,
         });
     }
     found.sort_by_key(|ready| (ready.deadline, ready.model, ready.segment));
     found
+}
+
+/// Whether work on so many units now, and at its knees after that, keeps its deadline.
+fn in_time(starts: &Starts<'_>, sizes: &Sizes, ready: &Ready, units: u32) -> bool {
+    let (world, model, segment) = (starts.world, ready.model, ready.segment);
+    let rows = match &ready.work {
+        Work::Resume(run) => world.run(*run).map_or(1, |run| run.rows),
+        Work::Start(requests) => requests.iter().filter_map(|id| world.request(*id)).map(|r| r.rows).sum(),
+    };
+    let now = world.costs(model).span_of(rows, segment, segment + 1, sizes.share(units));
+    starts.now + now + work(world, sizes, model, rows, segment + 1).1 <= ready.deadline
 }
 
 /// The combination that fills most of `free` units; among equals the one with the earliest deadlines.
@@ -133,6 +176,43 @@ fn choose(ready: &[Ready], free: u32) -> Vec<usize> {
     chosen
 }
 
+/// What was begun, by deadline, then the best combination of what was not, then the rest: where a combination does not fit
+/// as the parts lie, others may.
+fn ordered(ready: Vec<Ready>, free: u32) -> Vec<Ready> {
+    let (mut all, fresh): (Vec<Ready>, Vec<Ready>) =
+        ready.into_iter().partition(|ready| matches!(ready.work, Work::Resume(_)));
+    let spent = all
+        .iter()
+        .fold(0, |spent, ready| if spent + ready.units <= free { spent + ready.units } else { spent });
+    let chosen = choose(&fresh, free - spent);
+    let (first, last): (Vec<_>, Vec<_>) =
+        fresh.into_iter().enumerate().partition(|(at, _)| chosen.contains(at));
+    all.extend(first.into_iter().chain(last).map(|(_, ready)| ready));
+    all
+}
+
+/// Where a ready segment runs: on a part of its knee, or on fewer units that no knee fills, if it has the time. They are
+/// worth as much to a segment that needs more.
+fn place(starts: &Starts<'_>, sizes: &Sizes, ready: &Ready) -> Option<(u32, PartitionId)> {
+    let reached = |id: PartitionId| match &ready.work {
+        Work::Resume(run) => starts.reaches(*run, id),
+        Work::Start(_) => true,
+    };
+    let fits = |id: &PartitionId, units: u32| {
+        units_of(starts.world, *id, sizes) == units
+            && reached(*id)
+            && starts.parts.is_alone(*id)
+            && starts.may_begin(ready.model, *id)
+    };
+    let on = |units: u32| {
+        let fitting = starts.parts.idle().filter(|id| fits(id, units));
+        Some((units, fitting.min_by_key(|id| starts.parts.idle_beside(*id))?))
+    };
+    let less = || sizes.units.iter().rev().filter(|size| **size < ready.units);
+    let fewer = || less().filter(|size| in_time(starts, sizes, ready, **size)).find_map(|size| on(*size));
+    on(ready.units).or_else(fewer)
+}
+
 impl Policy<NodeWorld> for Ideal {
     fn name(&self) -> &'static str {
         "ideal"
@@ -144,49 +224,26 @@ impl Policy<NodeWorld> for Ideal {
         starts.reject_hopeless();
         self.next = next_hopeless(now, world);
         let Some(any) = world.partitions().map(|(id, _)| id).next() else { return starts.decisions };
+        let mut booked = begun(&starts, &sizes);
         loop {
             let free = sizes.whole.saturating_sub(starts.parts.units_held(any));
-            let ready = ready(&starts, &sizes);
-            let resumed = |run: &RunId| starts.decisions.iter().any(|decision| names(decision, *run));
-            let ready: Vec<Ready> = ready
-                .into_iter()
-                .filter(|ready| !matches!(&ready.work, Work::Resume(run) if resumed(run)))
-                .collect();
             let mut progress = false;
-            // What was begun goes first; where a combination does not fit as the parts lie, others may.
-            let (begun, fresh): (Vec<Ready>, Vec<Ready>) =
-                ready.into_iter().partition(|ready| matches!(ready.work, Work::Resume(_)));
-            let first = choose(&begun, free);
-            let spent: u32 = first.iter().map(|at| begun[*at].units).sum();
-            let second = choose(&fresh, free - spent);
-            let chosen: Vec<usize> =
-                first.into_iter().chain(second.into_iter().map(|at| at + begun.len())).collect();
-            let ready: Vec<Ready> = begun.into_iter().chain(fresh).collect();
-            let others: Vec<usize> = (0..ready.len()).filter(|at| !chosen.contains(at)).collect();
-            for at in chosen.into_iter().chain(others) {
-                let Ready { model, ref work, segment, units, .. } = ready[at];
-                let reached = |id: PartitionId| match work {
-                    Work::Resume(run) => starts.reaches(*run, id),
-                    Work::Start(_) => true,
-                };
-                let fits = |id: &PartitionId| {
-                    units_of(world, *id, &sizes) == units
-                        && reached(*id)
-                        && starts.parts.is_alone(*id)
-                        && starts.may_begin(model, *id)
-                };
-                let partition =
-                    starts.parts.idle().filter(fits).min_by_key(|id| starts.parts.idle_beside(*id));
-                let Some(partition) = partition else { continue };
+            for ready in ordered(ready(&starts, &sizes, &booked), free) {
+                let Some((units, partition)) = place(&starts, &sizes, &ready) else { continue };
+                let Ready { model, work, segment, deadline, needs, .. } = ready;
                 let why = Why::Fills { units };
                 let run = match work {
                     Work::Resume(run) => {
-                        starts.resume(*run, partition, &why);
-                        *run
+                        starts.resume(run, partition, &why);
+                        run
                     }
-                    Work::Start(requests) => starts.start(model, partition, requests.clone(), why.clone()),
+                    Work::Start(requests) => starts.start(model, partition, requests, why.clone()),
                 };
                 starts.until(model, run, segment + 1, &why);
+                if needs > 0 {
+                    booked.push((deadline, needs));
+                    booked.sort_unstable();
+                }
                 progress = true;
             }
             if !progress {
