@@ -126,6 +126,11 @@ mod tests {
             say(0, &[part(0, 8, 0)]),
             say(0, &[part(0, 8, 2_000)]),
         ];
-        expect![[r#""#]].assert_eq(&lines.join("\n"));
+        expect![[r#"
+            a grid of 12 multiprocessors cannot be had: the device gives multiples of 8; nearest: 8 or 16
+            a part of 20 multiprocessors cannot be had: the device gives multiples of 8; nearest: 16 or 24; a beginning of 4 multiprocessors cannot be had: the device gives multiples of 8; nearest: 8
+            the part of 16 multiprocessors from 120 on ends beyond 128, the last that parts can have of 132
+            the part from 0 on has no stream; give it one
+            2001 parts are more than 1024; take a coarser grid than 0"#]].assert_eq(&lines.join("\n"));
     }
 }

@@ -191,7 +191,7 @@ arrivals = { kind = "closed", clients = 0 }
     expect![[r#"
         1: error: faults.toml cannot be simulated:
           profile nowhere.json of "p": No such file or directory (os error 2)
-          no policy is called "round-robin"; there are fifo, edf, timeslice, windows, pipeswitch
+          no policy is called "round-robin"; there are fifo, edf, timeslice, windows, pipeswitch, dstack, ideal, sgprs, daris, temporal, triton, clipper, nexus, gslice, gpulet, maxthroughput, maxmin
           partitions is 0; at least one is needed
           noise is 2, it must be within 0 and 1
           model "a" has no costs; give a profile or batches
@@ -209,7 +209,7 @@ arrivals = { kind = "closed", clients = 0 }
           |
         1 | duration = 1
           | ^^^^^^^^
-        unknown field `duration`, expected one of `policy`, `seed`, `duration_ms`, `partitions`, `launch_us`, `noise`, `factor_block`, `device`, `models`, `loads`
+        unknown field `duration`, expected one of `policy`, `seed`, `duration_ms`, `partitions`, `launch_us`, `noise`, `factor_block`, `device`, `space`, `rules`, `slowdowns`, `models`, `loads`
 
         1: error: cannot read binary.toml: stream did not contain valid UTF-8
         1: error: cannot read nowhere.toml: No such file or directory (os error 2)
@@ -255,7 +255,7 @@ fn mistakes_on_the_command_line_are_explained() {
     ];
     let told: String = cases.into_iter().map(|arguments| refused(&folder, arguments)).collect();
     expect![[r#"
-        1: error: no policy is called "nope"; there are fifo, edf, timeslice, windows, pipeswitch
+        1: error: no policy is called "nope"; there are fifo, edf, timeslice, windows, pipeswitch, dstack, ideal, sgprs, daris, temporal, triton, clipper, nexus, gslice, gpulet, maxthroughput, maxmin
         1: error: a journal or timeline is of one policy; name one with --policy
         1: error: request r999999 is not in journal journal
         1: error: "first" is not a request number such as 17: invalid digit found in string
@@ -264,7 +264,7 @@ fn mistakes_on_the_command_line_are_explained() {
         1: error: cannot open journal nowhere: No such file or directory (os error 2)
         1: error: x.png should end in .json (for ui.perfetto.dev) or .svg
         1: error: cannot read model repository "nowhere"; name a folder that holds models: No such file or directory (os error 2)
-        1: error: no policy is called "nope"; there are fifo, edf, timeslice, windows, pipeswitch
+        1: error: no policy is called "nope"; there are fifo, edf, timeslice, windows, pipeswitch, dstack, ideal, sgprs, daris, temporal, triton, clipper, nexus, gslice, gpulet, maxthroughput, maxmin
         1: error: 0.0.0.0:0 can be reached from other machines and there is no authentication yet; use 127.0.0.1, or allow it explicitly
         1: error: "9-1" is not a range of cores; write the lower number first
         1: error: "one" in "one" is not a core number: invalid digit found in string

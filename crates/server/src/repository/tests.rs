@@ -249,6 +249,7 @@ fn a_full_configuration() {
                     20000000,
                 ),
             ),
+            period: None,
         }
         warning 8:18: instance_group is read and not honoured yet: the policy places runs
         warning 19:1: optimization is read and has no effect
@@ -311,7 +312,7 @@ max_batch_size: 4
             17:3: the key of a priority_queue_policy is a priority level, 1 or more
             20:1: raddle.slo_us is a positive number of microseconds, not "fast"
             21:1: raddle.class is a priority level, 1 or more, not "0"
-            22:1: parameter "raddle.clas" is unknown; raddle.class and raddle.slo_us exist
+            22:1: parameter "raddle.clas" is unknown; raddle.class, raddle.slo_us and raddle.period_us exist
             23:1: sequence_batching is not served by raddle; remove it or the model
             24:28: decoupled models are not served; set it to false
             25:1: default_model_filename "../model.onnx" must be a plain file name, without folders

@@ -175,6 +175,9 @@ impl DStack {
             let Some(found) = self.best(starts, sizes, model, &point) else { continue };
             let end = starts.now + found.point.time;
             let (requests, rows) = starts.batch_until(model, found.point.rows, end);
+            if requests.is_empty() {
+                continue;
+            }
             let units = found.point.units;
             starts.start(model, found.partition, requests, Why::Idle { units });
             self.account(starts.world, model, rows, found.partition, units);

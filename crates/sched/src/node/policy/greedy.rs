@@ -5,7 +5,7 @@ use super::starts::{Point, Sizes, Starts, optimum, units_of};
 use crate::Policy;
 use crate::node::{Decision, NodeWorld, Why};
 use std::collections::BTreeMap;
-use vocab::{ModelId, PartitionId, Time};
+use vocab::{ModelId, PartitionId, RequestId, Time};
 
 /// Most rows a unit and second first.
 #[derive(Clone, Debug, Default)]
@@ -17,11 +17,20 @@ pub struct MaxMin {
     served: BTreeMap<ModelId, u128>,
 }
 
+/// A run that could begin now.
+#[derive(Clone, Debug)]
+struct Candidate {
+    model: ModelId,
+    point: Point,
+    partition: PartitionId,
+    requests: Vec<RequestId>,
+}
+
 /// What `model` would run now: as many rows as wait, at the size of part that suits them; where that is free.
-fn run_now(starts: &Starts<'_>, sizes: &Sizes, model: ModelId) -> Option<(Point, PartitionId)> {
+fn run_now(starts: &Starts<'_>, sizes: &Sizes, model: ModelId) -> Option<Candidate> {
     let world = starts.world;
     let best = optimum(starts.now, world, model, sizes);
-    let (_, rows) = starts.batch_until(model, best.rows, starts.now + best.time);
+    let (requests, rows) = starts.batch_until(model, best.rows, starts.now + best.time);
     if rows == 0 {
         return None;
     }
@@ -33,12 +42,12 @@ fn run_now(starts: &Starts<'_>, sizes: &Sizes, model: ModelId) -> Option<(Point,
     };
     let partition = starts.parts.idle().filter(fits).min_by_key(|id| (starts.parts.idle_beside(*id), *id))?;
     let time = world.costs(model).of_on(rows, sizes.share(best.units));
-    Some((Point { rows, units: best.units, time }, partition))
+    Some(Candidate { model, point: Point { rows, units: best.units, time }, partition, requests })
 }
 
-fn candidates(starts: &Starts<'_>, sizes: &Sizes) -> Vec<(ModelId, Point, PartitionId)> {
+fn candidates(starts: &Starts<'_>, sizes: &Sizes) -> Vec<Candidate> {
     let models = starts.world.models().map(|spec| spec.id).filter(|model| starts.rows(*model) > 0);
-    models.filter_map(|model| run_now(starts, sizes, model).map(|(point, at)| (model, point, at))).collect()
+    models.filter_map(|model| run_now(starts, sizes, model)).collect()
 }
 
 impl Policy<NodeWorld> for MaxThroughput {
@@ -50,11 +59,12 @@ impl Policy<NodeWorld> for MaxThroughput {
         let sizes = Sizes::of(world);
         let mut starts = Starts::new(now, world);
         loop {
-            let all = candidates(&starts, &sizes);
-            let best = all.into_iter().max_by(|a, b| a.1.rate().total_cmp(&b.1.rate()).then(b.0.cmp(&a.0)));
-            let Some((model, point, partition)) = best else { return starts.decisions };
-            let (requests, _) = starts.batch_until(model, point.rows, now + point.time);
-            starts.start(model, partition, requests, Why::MostRows { units: point.units });
+            let all = candidates(&starts, &sizes).into_iter();
+            let best =
+                all.max_by(|a, b| a.point.rate().total_cmp(&b.point.rate()).then(b.model.cmp(&a.model)));
+            let Some(best) = best else { return starts.decisions };
+            let why = Why::MostRows { units: best.point.units };
+            starts.start(best.model, best.partition, best.requests, why);
         }
     }
 
@@ -73,14 +83,13 @@ impl Policy<NodeWorld> for MaxMin {
         let mut starts = Starts::new(now, world);
         loop {
             let score = |model: ModelId| self.served.get(&model).copied().unwrap_or(0);
-            let all = candidates(&starts, &sizes);
-            let Some((model, point, partition)) = all.into_iter().min_by_key(|(id, _, _)| (score(*id), *id))
-            else {
+            let all = candidates(&starts, &sizes).into_iter();
+            let Some(least) = all.min_by_key(|one| (score(one.model), one.model)) else {
                 return starts.decisions;
             };
-            let (requests, _) = starts.batch_until(model, point.rows, now + point.time);
-            starts.start(model, partition, requests, Why::Idle { units: point.units });
-            *self.served.entry(model).or_default() += u128::from(point.time.ns()) * u128::from(point.units);
+            let Point { units, time, .. } = least.point;
+            starts.start(least.model, least.partition, least.requests, Why::Idle { units });
+            *self.served.entry(least.model).or_default() += u128::from(time.ns()) * u128::from(units);
         }
     }
 
