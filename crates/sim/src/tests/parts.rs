@@ -200,13 +200,13 @@ fn the_ideal_gives_every_segment_its_own_part() {
             4      run0 parked before segment 1
             4      move run0 to p1, because it and others fill most of the device, 1 units of it
             4      resume run0, because it and others fill most of the device, 1 units of it
-            4      start run1 of m0 on p2: r1, because it and others fill most of the device, 1 units of it
-            4      run1 until segment 1, because it and others fill most of the device, 1 units of it
             13     run0 finished
-            20     run1 parked before segment 1
-            20     move run1 to p1, because it and others fill most of the device, 1 units of it
-            20     resume run1, because it and others fill most of the device, 1 units of it
-            29     run1 finished
+            13     start run1 of m0 on p0: r1, because it and others fill most of the device, 4 units of it
+            13     run1 until segment 1, because it and others fill most of the device, 4 units of it
+            17     run1 parked before segment 1
+            17     move run1 to p1, because it and others fill most of the device, 1 units of it
+            17     resume run1, because it and others fill most of the device, 1 units of it
+            26     run1 finished
         "#]],
     );
 }

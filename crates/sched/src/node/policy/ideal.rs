@@ -141,17 +141,6 @@ fn ready(starts: &Starts<'_>, sizes: &Sizes, begun: &[(Time, u128)]) -> Vec<Read
     found
 }
 
-/// Whether work on so many units now, and at its knees after that, keeps its deadline.
-fn in_time(starts: &Starts<'_>, sizes: &Sizes, ready: &Ready, units: u32) -> bool {
-    let (world, model, segment) = (starts.world, ready.model, ready.segment);
-    let rows = match &ready.work {
-        Work::Resume(run) => world.run(*run).map_or(1, |run| run.rows),
-        Work::Start(requests) => requests.iter().filter_map(|id| world.request(*id)).map(|r| r.rows).sum(),
-    };
-    let now = world.costs(model).span_of(rows, segment, segment + 1, sizes.share(units));
-    starts.now + now + work(world, sizes, model, rows, segment + 1).1 <= ready.deadline
-}
-
 /// The combination that fills most of `free` units; among equals the one with the earliest deadlines.
 fn choose(ready: &[Ready], free: u32) -> Vec<usize> {
     let tried = ready.len().min(COMBINED_MAX);
@@ -191,26 +180,20 @@ fn ordered(ready: Vec<Ready>, free: u32) -> Vec<Ready> {
     all
 }
 
-/// Where a ready segment runs: on a part of its knee, or on fewer units that no knee fills, if it has the time. They are
-/// worth as much to a segment that needs more.
-fn place(starts: &Starts<'_>, sizes: &Sizes, ready: &Ready) -> Option<(u32, PartitionId)> {
+/// Where a ready segment runs: on a part of its knee.
+fn place(starts: &Starts<'_>, sizes: &Sizes, ready: &Ready) -> Option<PartitionId> {
     let reached = |id: PartitionId| match &ready.work {
         Work::Resume(run) => starts.reaches(*run, id),
         Work::Start(_) => true,
     };
-    let fits = |id: &PartitionId, units: u32| {
-        units_of(starts.world, *id, sizes) == units
+    let fits = |id: &PartitionId| {
+        units_of(starts.world, *id, sizes) == ready.units
             && reached(*id)
             && starts.parts.is_alone(*id)
             && starts.may_begin(ready.model, *id)
     };
-    let on = |units: u32| {
-        let fitting = starts.parts.idle().filter(|id| fits(id, units));
-        Some((units, fitting.min_by_key(|id| starts.parts.idle_beside(*id))?))
-    };
-    let less = || sizes.units.iter().rev().filter(|size| **size < ready.units);
-    let fewer = || less().filter(|size| in_time(starts, sizes, ready, **size)).find_map(|size| on(*size));
-    on(ready.units).or_else(fewer)
+    let fitting = starts.parts.idle().filter(fits);
+    fitting.min_by_key(|id| starts.parts.idle_beside(*id))
 }
 
 impl Policy<NodeWorld> for Ideal {
@@ -229,8 +212,8 @@ impl Policy<NodeWorld> for Ideal {
             let free = sizes.whole.saturating_sub(starts.parts.units_held(any));
             let mut progress = false;
             for ready in ordered(ready(&starts, &sizes, &booked), free) {
-                let Some((units, partition)) = place(&starts, &sizes, &ready) else { continue };
-                let Ready { model, work, segment, deadline, needs, .. } = ready;
+                let Some(partition) = place(&starts, &sizes, &ready) else { continue };
+                let Ready { model, work, segment, units, deadline, needs } = ready;
                 let why = Why::Fills { units };
                 let run = match work {
                     Work::Resume(run) => {
