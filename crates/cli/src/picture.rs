@@ -4,7 +4,7 @@ use anyhow::{Context as _, bail};
 use plotters::prelude::*;
 use sched::World as _;
 use sched::journal::Record;
-use sched::node::{Act, Decision, Event, NodeWorld};
+use sched::node::{Act, Decision, Event, NodeWorld, Part};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use vocab::{ModelId, PartitionId, Profile, RunId, Span, Time};
@@ -46,6 +46,55 @@ struct Scene {
     marks: Vec<Mark>,
     models: BTreeMap<ModelId, String>,
     partitions: BTreeMap<PartitionId, String>,
+    /// Where partitions lie on a device that is shared in parts, and its units.
+    parts: BTreeMap<PartitionId, Part>,
+    units: u32,
+}
+
+/// Height of a device that is shared in parts, in lanes.
+const BAND: u32 = 6;
+
+impl Scene {
+    /// Whether runs are drawn over the units of one device instead of a lane a partition.
+    fn is_band(&self) -> bool {
+        self.units > 0
+            && self.partitions.keys().all(|id| self.parts.get(id).is_some_and(|part| part.first.is_some()))
+    }
+
+    /// Lanes above those of models.
+    fn lanes(&self) -> usize {
+        if self.is_band() { BAND as usize } else { self.partitions.len() }
+    }
+
+    /// Top and bottom of a partition, in lanes from the top.
+    fn place(&self, id: PartitionId) -> (f64, f64) {
+        if let Some(Part { first: Some(first), units }) = self.parts.get(&id).filter(|_| self.is_band()) {
+            let lane = |unit: u32| f64::from(BAND) * f64::from(unit) / f64::from(self.units);
+            return (lane(*first) + 0.02, lane(first + units) - 0.02);
+        }
+        let lane = self.partitions.keys().position(|key| *key == id).unwrap_or(0) as f64;
+        (lane + 0.15, lane + 0.85)
+    }
+
+    /// What stands on the left: the middle of each lane and its name; those of models come last.
+    fn names(&self) -> Vec<(f64, String)> {
+        let mut names = Vec::new();
+        if self.is_band() {
+            for step in 0..BAND {
+                let (from, to) = (self.units * step / BAND, self.units * (step + 1) / BAND);
+                if to > from {
+                    names.push((f64::from(step) + 0.5, format!("units {from}-{}", to - 1)));
+                }
+            }
+        } else {
+            let lane = |(lane, name): (usize, &String)| (lane as f64 + 0.5, name.clone());
+            names.extend(self.partitions.values().enumerate().map(lane));
+        }
+        let begin = self.lanes();
+        let model = |(lane, name): (usize, &String)| ((begin + lane) as f64 + 0.5, name.clone());
+        names.extend(self.models.values().enumerate().map(model));
+        names
+    }
 }
 
 /// Draws turns within `range`: one lane a partition with its runs and segments, one a model with its arrivals and ends.
@@ -104,6 +153,11 @@ fn note(
         Event::RunAbandoned { run } | Event::RunFailed { run, .. } => slice(run, &[], false),
         Event::RunStarted { run } | Event::RunResumed { run } => drop(began.insert(*run, now)),
         Event::PartitionAdded { partition, name } => drop(scene.partitions.insert(*partition, name.clone())),
+        Event::PartsShared { units, parts, .. } => {
+            // A second device has no place in the band of the first.
+            scene.units = if scene.units == 0 { *units } else { 0 };
+            scene.parts.extend(parts.iter().copied());
+        }
         Event::ModelAdded { spec } => drop(scene.models.insert(spec.id, spec.name.clone())),
         Event::RequestArrived { request } if range.contains(&now) => {
             scene.marks.push(Mark { at: request.arrival, model: request.model, symbol: "▾" });
@@ -113,7 +167,7 @@ fn note(
 }
 
 fn draw(scene: &Scene, begin: Time, end: Time) -> anyhow::Result<String> {
-    let lanes = scene.partitions.len() + scene.models.len();
+    let lanes = scene.lanes() + scene.models.len();
     let height = 120 + 70 * u32::try_from(lanes)?;
     let mut svg = String::new();
     {
@@ -121,13 +175,14 @@ fn draw(scene: &Scene, begin: Time, end: Time) -> anyhow::Result<String> {
         root.fill(&WHITE)?;
         let ms = |at: Time| at.since(begin).as_ms_f64();
         let length = ms(end).max(0.001);
+        let what = if scene.is_band() { "units" } else { "partition" };
+        let title = format!("runs by {what}, arrivals (▾) and refusals (×) by model");
         let mut chart = ChartBuilder::on(&root)
-            .caption("runs by partition, arrivals (▾) and refusals (×) by model", ("sans-serif", 18))
+            .caption(title, ("sans-serif", 18))
             .margin(12)
             .x_label_area_size(36)
             .y_label_area_size(150)
             .build_cartesian_2d(0.0..length * 1.01, -(lanes as f64)..0.0)?;
-        let names: Vec<String> = scene.partitions.values().chain(scene.models.values()).cloned().collect();
         chart
             .configure_mesh()
             .disable_y_mesh()
@@ -135,19 +190,17 @@ fn draw(scene: &Scene, begin: Time, end: Time) -> anyhow::Result<String> {
             .x_desc(format!("ms after {begin}"))
             .light_line_style(WHITE)
             .draw()?;
-        let partition_lane =
-            |id: PartitionId| scene.partitions.keys().position(|key| *key == id).unwrap_or(0);
         let model_lane = |id: ModelId| scene.models.keys().position(|key| *key == id).unwrap_or(0);
         let colour = |id: ModelId| COLOURS[model_lane(id) % COLOURS.len()];
-        for (lane, name) in names.iter().enumerate() {
-            let (x, y) = chart.backend_coord(&(0.0, -(lane as f64) - 0.5));
-            root.draw(&Text::new(name.clone(), (8, y - 6), ("sans-serif", 13)))?;
+        for (middle, name) in scene.names() {
+            let (x, y) = chart.backend_coord(&(0.0, -middle));
+            root.draw(&Text::new(name, (8, y - 6), ("sans-serif", 13)))?;
             let line = [(x, y + 34), (i32::try_from(WIDTH)? - 12, y + 34)];
             root.draw(&PathElement::new(line, RGBColor(225, 225, 225)))?;
         }
         for slice in &scene.slices {
-            let top = -(partition_lane(slice.partition) as f64) - 0.15;
-            let bottom = top - 0.7;
+            let (top, bottom) = scene.place(slice.partition);
+            let (top, bottom) = (-top, -bottom);
             let (from, to) = (ms(slice.begin), ms(slice.end));
             let fill = colour(slice.model).mix(0.75).filled();
             chart.draw_series(std::iter::once(Rectangle::new([(from, top), (to, bottom)], fill)))?;
@@ -158,18 +211,19 @@ fn draw(scene: &Scene, begin: Time, end: Time) -> anyhow::Result<String> {
                 chart.draw_series(std::iter::once(PathElement::new(edge, WHITE.mix(0.8))))?;
             }
             if slice.parked {
-                let edge = [(to, top + 0.1), (to, bottom - 0.1)];
+                let edge = [(to, top + 0.05), (to, bottom - 0.05)];
                 chart.draw_series(std::iter::once(PathElement::new(edge, BLACK.stroke_width(2))))?;
             }
             let wide_enough = (to - from) / length > 0.04;
             if wide_enough {
                 let text = format!("{}{}", slice.run, if slice.parked { " parked" } else { "" });
-                let label = Text::new(text, (from + length * 0.004, top - 0.28), ("sans-serif", 12));
+                let middle = (top + bottom) / 2.0 + 0.08;
+                let label = Text::new(text, (from + length * 0.004, middle), ("sans-serif", 12));
                 chart.draw_series(std::iter::once(label))?;
             }
         }
         for mark in &scene.marks {
-            let lane = scene.partitions.len() + model_lane(mark.model);
+            let lane = scene.lanes() + model_lane(mark.model);
             let place = (ms(mark.at), -(lane as f64) - 0.35);
             let style = ("sans-serif", 16).into_font().color(&colour(mark.model));
             chart.draw_series(std::iter::once(Text::new(mark.symbol, place, style)))?;

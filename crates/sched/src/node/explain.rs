@@ -1,6 +1,6 @@
 //! Why a request waited, was refused, or was stopped for others: its story, read out of the journal's turns.
 
-use super::{Act, Decision, Event, Moving, NodeWorld, Run};
+use super::{Act, Decision, Event, Moving, NodeWorld, Run, SpaceRefusal};
 use crate::World;
 use crate::journal::Record;
 use std::fmt::Write;
@@ -92,8 +92,9 @@ impl Story {
                 self.arrival = Some(now);
                 self.model = Some(request.model);
                 let model = world.model(request.model).map_or("an unknown model", |spec| spec.name.as_str());
-                let due =
-                    request.deadline.map_or("no deadline".into(), |at| format!("due in {}", at.since(now)));
+                // Its model may promise what it does not ask for.
+                let deadline = world.request(request.id).map_or(request.deadline, |known| known.deadline);
+                let due = deadline.map_or("no deadline".into(), |at| format!("due in {}", at.since(now)));
                 let rows = request.rows;
                 self.line(now, &format!("arrived for {model}: {}, {rows} row(s), {due}", request.class));
             }
@@ -187,30 +188,27 @@ impl Story {
         }
     }
 
-    /// Where devices are shared in parts: who runs, and what keeps the request's model from the parts that nobody holds.
+    /// Where devices are shared in parts: what keeps the request's model from those that nobody holds.
     fn parts_of(&self, world: &NodeWorld) -> Option<String> {
         let model = self.model.filter(|_| !world.space().is_plain())?;
+        let named = |id: ModelId| world.model(id).map_or_else(|| id.to_string(), |spec| spec.name.clone());
         let held = world.held();
-        let mut lines: Vec<String> = world
-            .runs()
-            .filter(|run| run.occupies())
-            .map(|run| {
-                let model = world.model(run.model).map_or("?", |spec| spec.name.as_str());
-                format!("{} runs {} of {model} ({})", name(world, run.partition), run.id, run.class)
-            })
-            .collect();
-        let refusals = world.idle().filter_map(|idle| world.space().allows(model, idle, &held).err());
-        let tenants = |refusal: &crate::node::SpaceRefusal| {
-            !matches!(refusal, crate::node::SpaceRefusal::Overlap { .. })
-        };
-        match refusals.min_by_key(|refusal| !tenants(refusal)) {
-            Some(refusal) if tenants(&refusal) => lines.push(refusal.to_string()),
-            _ => {
-                let open = world.idle().filter(|idle| world.space().allows(model, *idle, &held).is_ok());
-                lines.push(format!("{} part(s) open to it", open.count()));
-            }
+        let asked = || world.idle().map(|idle| world.space().allows(model, idle, &held));
+        if asked().any(|allowed| allowed.is_ok()) {
+            return Some(
+                "parts are open to it, and the policy keeps them for others or for a fuller batch".into(),
+            );
         }
-        Some(lines.join(", "))
+        let rule = asked().filter_map(Result::err).find_map(|refusal| match refusal {
+            SpaceRefusal::Apart { beside, .. } => {
+                Some(format!("{} runs, and it is never beside that", named(beside)))
+            }
+            SpaceRefusal::Floor { owner, units } => {
+                Some(format!("a part of {units} units is kept for {}", named(owner)))
+            }
+            SpaceRefusal::Overlap { .. } => None,
+        });
+        Some(rule.unwrap_or_else(|| "others hold the units of every part".into()))
     }
 
     /// What an idle partition does for the request's model.

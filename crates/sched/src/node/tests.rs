@@ -9,6 +9,7 @@ use expect_test::{Expect, expect};
 use std::collections::BTreeMap;
 use vocab::{Class, ModelId, PartitionId, Request, RequestId, RunId, Span, Time};
 
+mod parts;
 mod residency;
 
 fn ms(ms: u64) -> Span {
