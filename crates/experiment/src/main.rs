@@ -26,7 +26,7 @@ fn main() -> ExitCode {
         ["knee", parts @ ..] => knee::run(&folder("knee"), parts),
         ["packing"] => packing::run(&folder("packing")),
         ["plan", parts @ ..] => plan::run(&folder("plan"), parts),
-        ["dstack"] => spatial::dstack(&folder("dstack")),
+        ["dstack", parts @ ..] => spatial::dstack(&folder("dstack"), parts),
         ["sgprs"] => spatial::sgprs(&folder("sgprs")),
         ["spine", parts @ ..] => spine::run(&folder("spine"), parts),
         _ => Err(anyhow::anyhow!(

@@ -61,6 +61,8 @@ pub(crate) fn lines(path: &Path, title: &str, axes: (&str, &str), curves: &[Curv
     let all = || curves.iter().flat_map(|(_, points)| points.iter());
     let begin = all().map(|(x, _)| *x).fold(f64::MAX, f64::min);
     let (end, most) = all().fold((0.0f64, 0.0f64), |(end, most), (x, y)| (end.max(*x), most.max(*y)));
+    // Many names stand above the curves, not on them.
+    let room = if curves.len() > COLOURS.len() { 1.6 } else { 1.05 };
     let root = SVGBackend::new(path, SIZE).into_drawing_area();
     root.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(&root)
@@ -68,15 +70,19 @@ pub(crate) fn lines(path: &Path, title: &str, axes: (&str, &str), curves: &[Curv
         .margin(12)
         .x_label_area_size(40)
         .y_label_area_size(56)
-        .build_cartesian_2d(begin.min(end)..end * 1.02, 0.0..most * 1.05)?;
+        .build_cartesian_2d(begin.min(end)..end * 1.02, 0.0..most * room)?;
     chart.configure_mesh().x_desc(axes.0).y_desc(axes.1).light_line_style(WHITE).draw()?;
     for (place, (name, points)) in curves.iter().enumerate() {
         let colour = COLOURS[place % COLOURS.len()];
+        // Colours that come a second time are thin, with hollow marks.
+        let second = place >= COLOURS.len();
+        let line = colour.stroke_width(if second { 1 } else { 3 });
+        let mark = if second { colour.stroke_width(1) } else { colour.filled() };
         chart
-            .draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))?
+            .draw_series(LineSeries::new(points.iter().copied(), line))?
             .label(name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2)));
-        chart.draw_series(points.iter().map(|point| Circle::new(*point, 4, colour.filled())))?;
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], line));
+        chart.draw_series(points.iter().map(|point| Circle::new(*point, 4, mark)))?;
     }
     chart
         .configure_series_labels()

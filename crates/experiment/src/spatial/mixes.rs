@@ -137,6 +137,31 @@ fn row(settings: &MixSettings, case: &Case<'_>, policy: &str, summary: &[Summary
     }
 }
 
+/// Draws and judges the recorded table again.
+pub(super) fn report(folder: &Path, settings: &MixSettings) -> anyhow::Result<bool> {
+    let text =
+        std::fs::read_to_string(folder.join("mixes.csv")).context("there is no record; run it first")?;
+    let row = |line: &str| -> Option<Row> {
+        let fields: Vec<&str> = line.split(',').collect();
+        let number = |at: usize| fields.get(at)?.parse().ok();
+        Some(Row {
+            mix: (*fields.first()?).into(),
+            rates: if *fields.get(1)? == "skewed" { "skewed" } else { "equal" },
+            load: number(2)?,
+            policy: (*fields.get(3)?).into(),
+            done: number(4)?,
+            missed: number(5)?,
+            held: number(6)?,
+            useful: number(7)?,
+            jain: number(8)?,
+        })
+    };
+    let rows: Option<Vec<Row>> = text.lines().skip(1).map(row).collect();
+    let rows = rows.context("mixes.csv has a line that is no row")?;
+    draw(folder, settings, &rows)?;
+    judge(folder, settings, &rows)
+}
+
 /// Everything; whether every bar was met.
 pub(super) fn run(folder: &Path, settings: &MixSettings) -> anyhow::Result<bool> {
     let mut rows: Vec<Row> = Vec::new();

@@ -39,9 +39,14 @@ struct Mix {
     models: Vec<(String, u64)>,
 }
 
-/// Simulates D-STACK's mixes; whether every bar was met.
-pub(crate) fn dstack(folder: &Path) -> anyhow::Result<bool> {
-    mixes::run(folder, &toml::from_str(&std::fs::read_to_string(folder.join("run.toml"))?)?)
+/// Simulates D-STACK's mixes, or with `report` judges the recorded table again; whether every bar was met.
+pub(crate) fn dstack(folder: &Path, parts: &[&str]) -> anyhow::Result<bool> {
+    let settings = toml::from_str(&std::fs::read_to_string(folder.join("run.toml"))?)?;
+    match parts {
+        [] => mixes::run(folder, &settings),
+        ["report"] => mixes::report(folder, &settings),
+        _ => anyhow::bail!("dstack takes `report` or nothing"),
+    }
 }
 
 /// Simulates SGPRS's pivot; whether every bar was met.
