@@ -52,7 +52,7 @@ impl TrueRun {
     /// segments slow. No segment begins before its place in `arrivals`.
     pub(crate) fn new(
         (model, partition, rows): (ModelId, PartitionId, u32),
-        segments: &[Span],
+        segments: Vec<Span>,
         factor: f64,
         arrivals: Vec<Time>,
     ) -> Self {
@@ -79,10 +79,10 @@ impl TrueRun {
     }
 
     /// On another partition segments take other times.
-    pub(crate) fn set_segments(&mut self, segments: &[Span]) {
+    pub(crate) fn set_segments(&mut self, segments: Vec<Span>) {
         let scaled = |span: &Span| Span::from_secs_f64(span.as_secs_f64() * self.factor);
         let exact = (self.factor - 1.0).abs() < f64::EPSILON;
-        self.segments = if exact { segments.to_vec() } else { segments.iter().map(scaled).collect() };
+        self.segments = if exact { segments } else { segments.iter().map(scaled).collect() };
     }
 
     /// It begins or goes on.
@@ -91,7 +91,7 @@ impl TrueRun {
         self.on_device = true;
         self.rate = 1.0;
         self.entered = None;
-        self.times.clear();
+        self.times = Vec::with_capacity(self.segments.len().saturating_sub(self.next));
         self.left = self.segments.get(self.next).copied().unwrap_or(Span::ZERO);
         self.stop = self.until.take().map(|segment| (segment, false));
     }

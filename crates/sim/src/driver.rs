@@ -252,7 +252,7 @@ impl Simulation {
         if let Some(partition) = booked.filter(|partition| *partition != truth.partition) {
             truth.partition = partition;
             let share = self.world.space().share(partition);
-            truth.set_segments(&self.truths[truth.model.index()].profiled(truth.rows, share));
+            truth.set_segments(self.truths[truth.model.index()].profiled(truth.rows, share));
         }
         truth.begin(now);
         self.crowd.join(run);
@@ -345,7 +345,7 @@ impl Simulation {
             self.links.arrivals(device, model, memory.groups(model), segments.len())
         });
         let factor = self.spread.factor(model, costs.bucket_place(rows));
-        let truth = TrueRun::new((model, partition, rows), &segments, factor, arrivals);
+        let truth = TrueRun::new((model, partition, rows), segments, factor, arrivals);
         self.runs.insert(run, truth);
         let begin = window.earliest.max(now) + self.launch;
         // The window is about the decision reaching the device; the launch itself is part of the cost.
