@@ -52,6 +52,27 @@ pub struct Scenario {
     pub loads: Vec<Load>,
 }
 
+impl Default for Scenario {
+    /// One partition, and nothing to do on it.
+    fn default() -> Self {
+        Self {
+            policy: None,
+            seed: 0,
+            duration_ms: 0,
+            partitions: one(),
+            launch_us: 0,
+            noise: 0.0,
+            factor_block: one_run(),
+            device: None,
+            space: None,
+            rules: Vec::new(),
+            slowdowns: Vec::new(),
+            models: Vec::new(),
+            loads: Vec::new(),
+        }
+    }
+}
+
 const fn one() -> u16 {
     1
 }

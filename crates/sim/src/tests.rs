@@ -21,21 +21,7 @@ mod parts;
 /// 10 MB/ms, and for parts `space UNITS [FIRST+UNITS…] [grid=N] [overlap=N]`, `apart A B`, `floor A UNITS`,
 /// `beside A B TIMES`.
 fn scenario(text: &str) -> Scenario {
-    let mut scenario = Scenario {
-        policy: None,
-        seed: 1,
-        duration_ms: 1_000_000,
-        partitions: 1,
-        launch_us: 0,
-        noise: 0.0,
-        factor_block: 1,
-        device: None,
-        space: None,
-        rules: Vec::new(),
-        slowdowns: Vec::new(),
-        models: Vec::new(),
-        loads: Vec::new(),
-    };
+    let mut scenario = Scenario { seed: 1, duration_ms: 1_000_000, ..Scenario::default() };
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let words: Vec<&str> = line.split_whitespace().collect();
         let option = |key: &str| number(&words, key);

@@ -1,7 +1,7 @@
 //! D-STACK and its rivals on mixes of models: throughput, promises missed, units used, fairness.
 
 use super::device::{A100_UNITS, measured, model};
-use super::{Mix, MixSettings, load, middle, scenario, simulate};
+use super::{Mix, MixSettings, load, middle, simulate};
 use crate::bars::Bars;
 use crate::{host, plot};
 use anyhow::Context as _;
@@ -98,7 +98,9 @@ fn simulated(settings: &MixSettings, case: &Case<'_>, policy: &str) -> anyhow::R
             space: Some(space(settings, policy == "ideal")),
             models: case.models.to_vec(),
             loads: case.models.iter().zip(&rates).map(stream).collect(),
-            ..scenario(seed, settings.duration_ms)
+            seed,
+            duration_ms: settings.duration_ms,
+            ..Scenario::default()
         };
         found.push(row(settings, case, policy, &simulate(&run, &choice)?));
     }

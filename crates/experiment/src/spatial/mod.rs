@@ -54,25 +54,6 @@ pub(crate) fn sgprs(folder: &Path) -> anyhow::Result<bool> {
     pivot::run(folder, &toml::from_str(&std::fs::read_to_string(folder.join("run.toml"))?)?)
 }
 
-/// An empty scenario.
-fn scenario(seed: u64, duration_ms: u64) -> Scenario {
-    Scenario {
-        policy: None,
-        seed,
-        duration_ms,
-        partitions: 1,
-        launch_us: 0,
-        noise: 0.0,
-        factor_block: 1,
-        device: None,
-        space: None,
-        rules: Vec::new(),
-        slowdowns: Vec::new(),
-        models: Vec::new(),
-        loads: Vec::new(),
-    }
-}
-
 fn load(model: &str, arrivals: Arrivals) -> Load {
     Load {
         model: model.into(),

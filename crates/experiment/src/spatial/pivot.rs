@@ -1,7 +1,7 @@
 //! SGPRS's pivot: how many periodic tasks a device takes before deadlines are missed, by contexts and over-subscription.
 
 use super::device::{TURING_UNITS, resnet18_on_turing};
-use super::{load, middle, scenario, simulate};
+use super::{load, middle, simulate};
 use crate::bars::Bars;
 use crate::{host, plot};
 use sched::node::policy::Choice;
@@ -90,7 +90,9 @@ fn simulated(settings: &PivotSettings, way: &Way, tasks: u32) -> anyhow::Result<
             space: Some(way.space.clone()),
             models: vec![resnet18_on_turing(settings.period_us)],
             loads: vec![Load { copies: tasks, ..load("resnet18", Arrivals::Periodic) }],
-            ..scenario(seed, settings.duration_ms)
+            seed,
+            duration_ms: settings.duration_ms,
+            ..Scenario::default()
         };
         let summary = simulate(&run, &way.choice)?;
         let Some(all) = summary.last() else { continue };

@@ -187,18 +187,12 @@ fn scenario(records: &[Record<Event, Decision>], specs: &[ModelSpec], calibratin
     let ids: BTreeSet<RunId> = calibrating.iter().map(|run| run.id).collect();
     Scenario {
         policy: Some(PolicyEntry::Name("windows".into())),
-        seed: 0,
         duration_ms: 86_400_000,
-        partitions: 1,
         launch_us: overhead(records, &ids).ns() / 2_000,
-        noise: 0.0,
         factor_block: BLOCK,
-        device: None,
-        space: None,
-        rules: Vec::new(),
-        slowdowns: Vec::new(),
         models: specs.iter().map(|spec| model(spec, calibrating)).collect(),
         loads: times.into_iter().map(load).collect(),
+        ..Scenario::default()
     }
 }
 

@@ -115,6 +115,18 @@ impl Space {
         self.place(partition).map_or(&[], |(device, _)| &self.devices[device].partitions)
     }
 
+    /// Whether a run on `from` may go on on `to`: its state lies on its device.
+    #[must_use]
+    pub fn reaches(&self, from: PartitionId, to: PartitionId) -> bool {
+        from == to || self.peers(from).contains(&to)
+    }
+
+    /// Whether constraints leave `partition` to `model` on an empty device.
+    #[must_use]
+    pub fn is_open(&self, model: ModelId, partition: PartitionId) -> bool {
+        self.rules.is_empty() || self.allows(model, partition, &[]).is_ok()
+    }
+
     /// Constraints between tenants.
     #[must_use]
     pub fn rules(&self) -> &[Rule] {

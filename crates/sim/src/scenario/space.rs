@@ -251,7 +251,7 @@ impl Scenario {
             world.apply(Time::ZERO, &event);
         }
         let shut_out = |(id, model): (u32, &ModelEntry)| {
-            let open = world.partitions().any(|(at, _)| world.space().allows(ModelId(id), at, &[]).is_ok());
+            let open = world.partitions().any(|(at, _)| world.space().is_open(ModelId(id), at));
             let name = &model.name;
             (!open).then(|| format!("rules: the floors of others leave {name:?} no part; add smaller parts"))
         };

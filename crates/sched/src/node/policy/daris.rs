@@ -63,9 +63,8 @@ impl Daris {
                 self.used(at, context, |_| true) + needs(context) / context.streams.len().max(1) as f64
             };
             // Worst fit: the context that stays emptiest.
-            let open = |at: &usize| {
-                contexts[*at].streams.iter().any(|stream| world.space().allows(model, *stream, &[]).is_ok())
-            };
+            let open =
+                |at: &usize| contexts[*at].streams.iter().any(|stream| world.space().is_open(model, *stream));
             let Some(context) =
                 (0..contexts.len()).filter(open).min_by(|a, b| with(*a).total_cmp(&with(*b)).then(a.cmp(b)))
             else {

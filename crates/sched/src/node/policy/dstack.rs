@@ -106,7 +106,7 @@ impl DStack {
         let fitting: Vec<PartitionId> = world
             .partitions()
             .map(|(id, _)| id)
-            .filter(|id| units_of(world, *id, sizes) == point.units && space.allows(model, *id, &[]).is_ok())
+            .filter(|id| units_of(world, *id, sizes) == point.units && space.is_open(model, *id))
             .collect();
         for begin in times {
             let end = begin + point.time;

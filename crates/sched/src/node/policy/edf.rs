@@ -7,7 +7,7 @@ use super::parts::Parts;
 use super::residency::Rooms;
 use crate::Policy;
 use crate::node::{Act, Decision, ModelSpec, NodeWorld, Queue, Why, Window};
-use vocab::{ModelId, PartitionId, RequestId, RunId, Time};
+use vocab::{ModelId, RequestId, RunId, Time};
 
 /// Earliest deadline first, no preemption.
 #[derive(Clone, Debug)]
@@ -33,10 +33,8 @@ impl Policy<NodeWorld> for Edf {
         let mut rooms = Rooms::new(world);
         let (mut decisions, mut run) = (Vec::new(), world.next_run());
         for (_, first, model) in heads {
-            let idle: Vec<PartitionId> =
-                parts.idle().filter(|partition| parts.fits(model, *partition)).collect();
-            let Some(place) = rooms.choose(model, &idle) else { break };
-            let partition = idle[place];
+            let idle = parts.idle().filter(|partition| parts.fits(model, *partition));
+            let Some(partition) = rooms.choose(model, idle) else { break };
             parts.take(model, partition);
             // Its turn has come: the partition waits for its weights rather than serving someone less pressed.
             if !rooms.wait_for(model, partition, first, &mut decisions) {

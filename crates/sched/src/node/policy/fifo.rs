@@ -6,7 +6,7 @@ use super::parts::Parts;
 use super::residency::Rooms;
 use crate::Policy;
 use crate::node::{Act, Decision, ModelSpec, NodeWorld, Why, Window};
-use vocab::{ModelId, PartitionId, RequestId, RunId, Time};
+use vocab::{ModelId, RequestId, RunId, Time};
 
 /// First come, first served, no preemption.
 #[derive(Clone, Debug)]
@@ -28,10 +28,8 @@ impl Policy<NodeWorld> for Fifo {
         let mut rooms = Rooms::new(world);
         let (mut decisions, mut run) = (Vec::new(), world.next_run());
         for (request, model) in heads {
-            let idle: Vec<PartitionId> =
-                parts.idle().filter(|partition| parts.fits(model, *partition)).collect();
-            let Some(place) = rooms.choose(model, &idle) else { break };
-            let partition = idle[place];
+            let idle = parts.idle().filter(|partition| parts.fits(model, *partition));
+            let Some(partition) = rooms.choose(model, idle) else { break };
             parts.take(model, partition);
             // Its turn has come: the partition waits for its weights rather than serving someone younger.
             if !rooms.wait_for(model, partition, request, &mut decisions) {

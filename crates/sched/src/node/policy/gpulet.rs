@@ -81,7 +81,7 @@ impl Gpulet {
                     let (rows, load) = need(now, world, model, world.space().share(part.partition));
                     (part.load + load, rows)
                 };
-                let open = |at: &usize| world.space().allows(model, parts[*at].partition, &[]).is_ok();
+                let open = |at: &usize| world.space().is_open(model, parts[*at].partition);
                 let places = (0..parts.len()).filter(open);
                 let place = places.min_by(|a, b| after(&parts[*a]).0.total_cmp(&after(&parts[*b]).0));
                 let Some(place) = place else {

@@ -99,9 +99,8 @@ impl<'w> Plan<'w> {
     /// The most urgent head and the idle partition that suits it best.
     fn first_placed(&self, idle: &[PartitionId]) -> Option<((Urgency, ModelId), PartitionId)> {
         let first = self.heads.first().copied()?;
-        let fitting: Vec<PartitionId> =
-            idle.iter().copied().filter(|partition| self.parts.fits(first.1, *partition)).collect();
-        Some((first, fitting[self.rooms.choose(first.1, &fitting)?]))
+        let fitting = idle.iter().copied().filter(|partition| self.parts.fits(first.1, *partition));
+        Some((first, self.rooms.choose(first.1, fitting)?))
     }
 
     fn most_urgent_parked(&self, partition: PartitionId) -> Option<&'w Run> {

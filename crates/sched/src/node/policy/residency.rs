@@ -123,11 +123,15 @@ impl<'w> Rooms<'w> {
         self.kept.push((device, model));
     }
 
-    /// The place in `idle` of the partition that suits `model` best: all weights there, else on their way, else the first
-    /// with room, else the first.
-    pub(super) fn choose(&self, model: ModelId, idle: &[PartitionId]) -> Option<usize> {
+    /// The partition of `idle` that suits `model` best: all weights there, else on their way, else the first with room, else
+    /// the first.
+    pub(super) fn choose(
+        &self,
+        model: ModelId,
+        mut idle: impl Iterator<Item = PartitionId>,
+    ) -> Option<PartitionId> {
         if !self.bounded {
-            return (!idle.is_empty()).then_some(0);
+            return idle.next();
         }
         let rank = |partition: PartitionId| match self.way(model, partition) {
             Some(Way::Clear) => 0,
@@ -135,7 +139,7 @@ impl<'w> Rooms<'w> {
             Some(Way::Load { .. }) => 2,
             None => 3,
         };
-        (0..idle.len()).min_by_key(|place| rank(idle[*place]))
+        idle.min_by_key(|partition| rank(*partition))
     }
 
     /// Whether `model` has room where `partition` is beside everything that cannot go: models with a run there, running

@@ -189,9 +189,8 @@ impl Sgprs {
         let empty = |at: &usize| reckoned[*at].1;
         let ends_at = |at: usize| reckoned[at].0;
         let open = |at: &usize| {
-            let open = |stream: &PartitionId| {
-                reaches(world, key, *stream) && world.space().allows(model, *stream, &[]).is_ok()
-            };
+            let open =
+                |stream: &PartitionId| reaches(world, key, *stream) && world.space().is_open(model, *stream);
             contexts[*at].streams.iter().any(open)
         };
         let all = (0..contexts.len()).filter(open);
@@ -208,8 +207,7 @@ impl Sgprs {
 /// Whether a stage can be on `partition`: a run stays on its device.
 fn reaches(world: &NodeWorld, key: Key, partition: PartitionId) -> bool {
     let Key::Run(run) = key else { return true };
-    let at = world.run(run).map(|run| run.partition);
-    at.is_some_and(|at| at == partition || world.space().peers(at).contains(&partition))
+    world.run(run).is_some_and(|run| world.space().reaches(run.partition, partition))
 }
 
 /// Release and deadline of a run: those of its most pressing request.

@@ -58,7 +58,7 @@ impl<'w> Starts<'w> {
     /// Whether a run may go on on `partition`: it stays on its device.
     pub(super) fn reaches(&self, run: RunId, partition: PartitionId) -> bool {
         let at = self.world.run(run).map(|run| run.partition);
-        at.is_some_and(|at| at == partition || self.world.space().peers(at).contains(&partition))
+        at.is_some_and(|at| self.world.space().reaches(at, partition))
     }
 
     /// The most urgent requests of `model` in one batch of at most `rows_max` rows; the first always goes in.
@@ -180,7 +180,7 @@ impl Sizes {
         }
         let open = |units: &u32| {
             let mut sized = world.partitions().filter(|(id, _)| units_of(world, *id, self) == *units);
-            sized.any(|(id, _)| space.allows(model, id, &[]).is_ok())
+            sized.any(|(id, _)| space.is_open(model, id))
         };
         self.units.iter().copied().filter(open).collect()
     }

@@ -152,7 +152,7 @@ impl NodeWorld {
             return Err(Refusal::State { run: id, state: run.state });
         }
         // Its state lies in the memory of its device.
-        if !self.space.peers(run.partition).contains(&partition) {
+        if !self.space.reaches(run.partition, partition) {
             return Err(Refusal::OtherDevice { run: id, partition });
         }
         run.partition = partition;
