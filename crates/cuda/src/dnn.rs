@@ -212,7 +212,7 @@ impl Dnn {
             let Ok(configs) = self.configurations(&graph, mode) else { continue };
             for (number, config) in configs.into_iter().enumerate().map(|(at, config)| (first + at, config)) {
                 let unwanted = only.is_some_and(|only| only != number);
-                if unwanted || shape.precision == Precision::Fp32 && uses_tensor_cores(&config) {
+                if unwanted || !exact_enough(&config, shape.precision) {
                     continue;
                 }
                 let Ok(plan) = self.plan(config) else { continue };
@@ -398,9 +398,11 @@ fn activation(activation: Activation) -> Result<Arc<Descriptor>, LibraryError> {
     }
 }
 
-/// Whether an engine rounds single-precision operands for tensor cores.
-fn uses_tensor_cores(config: &Arc<Descriptor>) -> bool {
-    let Ok(engine) = Builder::new(Desc::CUDNN_BACKEND_ENGINE_DESCRIPTOR) else { return true };
+/// Whether an engine computes as a precision promises: single precision does not round its operands for tensor cores,
+/// half precisions sum in single and are not transformed (Winograd's transforms lose the bits they have).
+fn exact_enough(config: &Arc<Descriptor>, precision: Precision) -> bool {
+    use sys::cudnnBackendNumericalNote_t as Note;
+    let Ok(engine) = Builder::new(Desc::CUDNN_BACKEND_ENGINE_DESCRIPTOR) else { return false };
     let found = config.get(
         Name::CUDNN_ATTR_ENGINECFG_ENGINE,
         Type::CUDNN_TYPE_BACKEND_DESCRIPTOR,
@@ -409,8 +411,21 @@ fn uses_tensor_cores(config: &Arc<Descriptor>) -> bool {
     let notes = engine.0.get(
         Name::CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
         Type::CUDNN_TYPE_NUMERICAL_NOTE,
-        vec![sys::cudnnBackendNumericalNote_t::CUDNN_NUMERICAL_NOTE_TENSOR_CORE; 16],
+        vec![Note::CUDNN_NUMERICAL_NOTE_TENSOR_CORE; 16],
     );
-    let tensor = sys::cudnnBackendNumericalNote_t::CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
-    found.is_err() || notes.map_or(true, |notes| notes.contains(&tensor))
+    let (Ok(_), Ok(notes)) = (found, notes) else { return false };
+    let refused: &[Note] = match precision {
+        Precision::Fp32 => {
+            &[Note::CUDNN_NUMERICAL_NOTE_TENSOR_CORE, Note::CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS]
+        }
+        Precision::Tf32 => &[],
+        Precision::Fp16 | Precision::Bf16 => &[
+            Note::CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION,
+            Note::CUDNN_NUMERICAL_NOTE_WINOGRAD,
+            Note::CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4,
+            Note::CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6,
+            Note::CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13,
+        ],
+    };
+    !notes.iter().any(|note| refused.contains(note))
 }

@@ -545,11 +545,13 @@ impl Planner<'_> {
         self.claim(exit, &layers, Group::Pointwise { layers: layers.clone(), out });
     }
 
-    /// A sum that a constant divides afterwards.
+    /// A sum that a constant scales afterwards: in one kernel, since a sum of squares may be too large for half precision.
     fn mean(&mut self, at: usize) {
         let summed = matches!(self.graph.layers[at].op, Op::Reduce { kind: ReduceKind::Sum, .. });
-        if let Some((reader, by)) = self.scaled(self.output(at), at, Binary::Div).filter(|_| summed) {
-            let group = Group::Reduce { layer: at, scale: single(1.0 / by), out: self.output(reader) };
+        let divided = self.scaled(self.output(at), at, Binary::Div).map(|(reader, by)| (reader, 1.0 / by));
+        let scaled = divided.or_else(|| self.scaled(self.output(at), at, Binary::Mul));
+        if let Some((reader, by)) = scaled.filter(|_| summed) {
+            let group = Group::Reduce { layer: at, scale: single(by), out: self.output(reader) };
             self.claim(reader, &[at, reader], group);
         }
     }

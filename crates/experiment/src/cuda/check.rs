@@ -1,13 +1,15 @@
-//! Correctness on the GPU: the conformance suite, and every model against the CPU backend.
+//! Correctness on the GPU: the conformance suite, and every model against onnxruntime.
 
-use super::model::{WHOLE, at, batches, fill, gpu, inputs, load, precisions, run_through, unfolded};
+use super::model::{WHOLE, at, batches, fill, gpu, inputs, load, precisions, run_through};
 use crate::host;
-use ::cuda::Precision;
+use ::cuda::{CudaDevice, Precision};
+use anyhow::Context as _;
+use engine::Device as _;
 use engine::conformance::cases;
-use engine::{CpuDevice, Device as _};
-use graph::{DType, SegmentOptions, segment};
+use graph::{DType, Graph, Model, SegmentOptions, segment};
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use vocab::PartitionId;
 
 /// The suite every backend passes, case by case.
@@ -58,11 +60,64 @@ fn error(reference: &[Output], found: &[Output]) -> f64 {
     reference.iter().zip(found).map(one).fold(0.0, f64::max)
 }
 
-/// Every model at every precision and batch against the CPU backend's unfolded graph, on fresh inputs.
+/// Inputs of one batch of a model, and the folder that onnxruntime's answers are in.
+struct Asked {
+    batch: usize,
+    bytes: Vec<Vec<u8>>,
+    folder: PathBuf,
+}
+
+/// What a model is asked: fresh inputs at every batch, answered by onnxruntime in single precision.
+fn ask(
+    device: &CudaDevice,
+    (name, model): (&str, &Model),
+    batches: &[usize],
+    (out, seed): (&Path, u64),
+) -> anyhow::Result<Vec<Asked>> {
+    let mut asked = Vec::new();
+    for &batch in batches {
+        let graph = at(model, batch)?;
+        let program = device.prepare(&graph, &segment(&graph, &WHOLE))?;
+        let mut given = inputs(device, &*program)?;
+        let bytes = fill(&mut given, seed + batch as u64)?;
+        let folder = out.join("reference").join(batch.to_string());
+        std::fs::create_dir_all(&folder)?;
+        let mut lines = String::new();
+        for (place, (spec, bytes)) in program.inputs().iter().zip(&bytes).enumerate() {
+            let sizes: Vec<String> = spec.shape.iter().map(ToString::to_string).collect();
+            let dtype = match spec.dtype {
+                DType::F32 => "float32",
+                DType::I64 => "int64",
+                DType::I32 => "int32",
+                other => anyhow::bail!("{name}: no reference for inputs of type {other}"),
+            };
+            writeln!(lines, "{},{dtype},{}", spec.name, sizes.join("x"))?;
+            std::fs::write(folder.join(format!("in{place}.bin")), bytes)?;
+        }
+        std::fs::write(folder.join("inputs.csv"), lines)?;
+        asked.push(Asked { batch, bytes, folder });
+    }
+    let file = if name.ends_with(".onnx") {
+        PathBuf::from(name)
+    } else {
+        let file = out.join("reference").join("model.onnx");
+        graph::zoo::write(name, &file, &graph::zoo::ZooOptions::default())?;
+        file
+    };
+    let python = std::env::var_os("RADDLE_PYTHON").unwrap_or_else(|| "python3".into());
+    let status = Command::new(python)
+        .arg("experiments/pipeswitch/reference.py")
+        .arg(file)
+        .args(asked.iter().map(|one| &one.folder))
+        .status()
+        .context("Python with onnxruntime is needed for the reference")?;
+    anyhow::ensure!(status.success(), "{name}: onnxruntime gave no reference");
+    Ok(asked)
+}
+
+/// Every model at every precision and batch against onnxruntime, on fresh inputs.
 pub(crate) fn run(out: &Path, kinds: &str, sizes: &str, models: &[&str]) -> anyhow::Result<bool> {
     std::fs::create_dir_all(out)?;
-    let cpu = CpuDevice::whole()?;
-    let mut cpu_queue = cpu.open(PartitionId(0))?;
     let seed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_secs();
     let mut table = String::from("model,batch,precision,relative_error,limit\n");
     let mut passed = true;
@@ -70,55 +125,63 @@ pub(crate) fn run(out: &Path, kinds: &str, sizes: &str, models: &[&str]) -> anyh
         .into_iter()
         .map(|precision| Ok((precision, gpu(precision, Some(out.join("cache")))?)))
         .collect::<anyhow::Result<Vec<_>>>()?;
+    let first = &devices.first().context("a precision")?.1;
     for name in models {
-        let model = match load(name) {
-            Ok(model) => model,
+        let asked = load(name).and_then(|model| {
+            let batches = match model.batch() {
+                graph::Batch::Baked { rows, .. } => vec![*rows],
+                graph::Batch::None => vec![1],
+                graph::Batch::Symbolic => batches(sizes)?,
+            };
+            let asked = ask(first, (name, &model), &batches, (out, seed))?;
+            Ok((model, asked))
+        });
+        let (model, asked) = match asked {
+            Ok(asked) => asked,
             Err(error) => {
-                host::print(&format!("{name}: {error}"));
+                host::print(&format!("{name}: {error:#}"));
                 passed = false;
                 continue;
             }
         };
-        let baked = match model.batch() {
-            graph::Batch::Baked { rows, .. } => Some(vec![*rows]),
-            graph::Batch::None => Some(vec![1]),
-            graph::Batch::Symbolic => None,
-        };
-        for batch in baked.map_or_else(|| batches(sizes), Ok)? {
-            let plain = unfolded(&model, batch)?;
-            let program = cpu.prepare(&plain, &segment(&plain, &WHOLE))?;
-            let mut given = inputs(&cpu, &*program)?;
-            let bytes = fill(&mut given, seed + batch as u64)?;
-            let reference = read(&run_through(&mut *cpu_queue, &program, given)?)?;
-            let graph = at(&model, batch)?;
+        for one in &asked {
+            let graph = at(&model, one.batch)?;
             for (precision, device) in &devices {
-                let outcome = (|| {
-                    let segments = segment(&graph, &SegmentOptions::default());
-                    let program = device.prepare(&graph, &segments)?;
-                    let mut queue = device.open(PartitionId(0))?;
-                    let mut given = inputs(device, &*program)?;
-                    for (buffer, bytes) in given.iter_mut().zip(&bytes) {
-                        buffer.write(0, bytes)?;
-                    }
-                    read(&run_through(&mut *queue, &program, given)?)
-                })();
                 let limit = tolerance(*precision);
-                let (shown, ok) = match outcome {
-                    Ok(found) => {
-                        let error = error(&reference, &found);
-                        writeln!(table, "{name},{batch},{},{error:e},{limit:e}", precision.name())?;
+                let (shown, ok) = match answer(device, &graph, one) {
+                    Ok(error) => {
+                        writeln!(table, "{name},{},{},{error:e},{limit:e}", one.batch, precision.name())?;
                         (format!("{error:.2e}"), error < limit)
                     }
-                    Err(error) => (error.to_string(), false),
+                    Err(error) => (format!("{error:#}"), false),
                 };
                 passed &= ok;
                 let verdict = if ok { "ok" } else { "SHORT" };
+                let batch = one.batch;
                 host::print(&format!("{name:<20} b{batch:<3} {:<5} {shown} {verdict}", precision.name()));
             }
         }
+        std::fs::write(out.join("check.csv"), &table)?;
+        std::fs::remove_dir_all(out.join("reference"))?;
     }
-    std::fs::write(out.join("check.csv"), table)?;
     Ok(passed)
+}
+
+/// Runs a graph and gives how far its outputs are off the reference.
+fn answer(device: &CudaDevice, graph: &Graph, asked: &Asked) -> anyhow::Result<f64> {
+    let segments = segment(graph, &SegmentOptions::default());
+    let program = device.prepare(graph, &segments)?;
+    let mut queue = device.open(PartitionId(0))?;
+    let mut given = inputs(device, &*program)?;
+    for (buffer, bytes) in given.iter_mut().zip(&asked.bytes) {
+        buffer.write(0, bytes)?;
+    }
+    let found = read(&run_through(&mut *queue, &program, given)?)?;
+    let reference = |(place, (_, dtype)): (usize, &Output)| -> anyhow::Result<Output> {
+        Ok((std::fs::read(asked.folder.join(format!("out{place}.bin")))?, *dtype))
+    };
+    let reference = found.iter().enumerate().map(reference).collect::<anyhow::Result<Vec<_>>>()?;
+    Ok(error(&reference, &found))
 }
 
 fn read(outputs: &[Box<dyn engine::Buffer>]) -> anyhow::Result<Vec<Output>> {

@@ -30,13 +30,6 @@ pub(crate) fn at(model: &Model, batch: usize) -> anyhow::Result<Graph> {
     Ok(model.at(&Sizes { batch, free })?)
 }
 
-/// The reference: as the file has it, unfolded.
-pub(crate) fn unfolded(model: &Model, batch: usize) -> anyhow::Result<Graph> {
-    let free: BTreeMap<String, usize> =
-        model.free_dims().map(|dim| (dim.to_owned(), free_size(model, dim))).collect();
-    Ok(model.unfolded(&Sizes { batch, free })?)
-}
-
 /// A recogniser reads lines 48 high; everything else takes multiples of 32.
 fn free_size(model: &Model, dim: &str) -> usize {
     let height = model

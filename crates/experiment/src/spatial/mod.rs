@@ -1,6 +1,7 @@
 //! Spatial sharing in simulation: D-STACK beside every rival on mixes of models, and SGPRS's pivot.
 
 mod device;
+mod live;
 mod mixes;
 mod pivot;
 
@@ -45,7 +46,9 @@ pub(crate) fn dstack(folder: &Path, parts: &[&str]) -> anyhow::Result<bool> {
     match parts {
         [] => mixes::run(folder, &settings),
         ["report"] => mixes::report(folder, &settings),
-        _ => anyhow::bail!("dstack takes `report` or nothing"),
+        ["live", out] => live::run(folder, Path::new(out)),
+        ["live-report"] => live::report(folder),
+        _ => anyhow::bail!("dstack takes `report`, `live OUT` on a machine with a GPU, `live-report` or nothing"),
     }
 }
 

@@ -218,6 +218,7 @@ impl Loader {
             programs.push((rows, program));
         }
         let parts = self.measure_parts(&programs).map_err(|error| error.to_string())?;
+        self.warm(&programs).map_err(|error| error.to_string())?;
         let id = self.shared.next_model();
         let batching = &served.config.batching;
         let sizes: Vec<String> = binding.iter().map(|(name, size)| format!("{name}={size}")).collect();
@@ -272,6 +273,23 @@ impl Loader {
             parts.push(part.map_err(|_| EngineError::Unavailable { partition, why: why() })??);
         }
         Ok(PartCosts { units, parts })
+    }
+
+    /// Captures on every partition of a GPU what the first run there would have to wait for.
+    fn warm(&self, programs: &[(u32, Arc<dyn Program>)]) -> Result<(), EngineError> {
+        if self.device.segment_target().is_none() {
+            return Ok(());
+        }
+        for partition in self.device.partitions().iter().map(|part| part.id) {
+            let all = || {
+                let mut queue = self.device.open(partition)?;
+                programs.iter().try_for_each(|(_, program)| queue.warm(&**program))
+            };
+            let warmed = std::thread::scope(|scope| scope.spawn(all).join());
+            let why = || "the thread that captures for it panicked".to_owned();
+            warmed.map_err(|_| EngineError::Unavailable { partition, why: why() })??;
+        }
+        Ok(())
     }
 
     /// Where a model is cut: by operations, or into as many segments as its time on the device at the largest batch asks
