@@ -169,7 +169,7 @@ impl CudaDevice {
         let stage = cache.get(include_str!("kernels/stage.cu"), &architecture);
         let stage = stage.map_err(|error| CudaError::Failed { ordinal, why: error.to_string() })?;
         let bytes = |bytes: Bytes| usize::try_from(bytes.0).unwrap_or(usize::MAX);
-        let shared = Shared {
+        let mut shared = Shared {
             stage: Library::load(&gpu, &stage)
                 .and_then(|library| library.function("stage"))
                 .map_err(failed)?,
@@ -207,6 +207,10 @@ impl CudaDevice {
             partitions.push(PartitionInfo { id, name, first, units });
             contexts.push(context);
         }
+        let least = partitions.iter().map(|part| part.units).min().unwrap_or(0);
+        let smallest = partitions.iter().zip(&contexts).filter(|(part, _)| part.units == least);
+        let streams = smallest.filter_map(|(_, context)| context.as_ref().map(Stream::on));
+        shared.tuner.confine(streams.collect::<Result<_, _>>().map_err(failed)?);
         Ok(Self { shared: Arc::new(shared), info, partitions, contexts, overlap })
     }
 

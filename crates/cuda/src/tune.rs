@@ -56,6 +56,9 @@ pub(crate) struct Tuner {
     /// Choices of earlier runs: the number of a way.
     known: Mutex<HashMap<u64, usize>>,
     file: Option<PathBuf>,
+    /// The smallest parts of the device: a way that they refuse is none, since thread-block clusters that the whole device
+    /// takes may not fit a part.
+    smallest: Vec<Stream>,
 }
 
 /// What can go wrong while a step is tuned.
@@ -99,7 +102,19 @@ impl Tuner {
             handles: Mutex::default(),
             known: Mutex::new(known),
             file,
+            smallest: Vec::new(),
         })
+    }
+
+    /// Takes only ways that run on these parts too.
+    pub(crate) fn confine(&mut self, smallest: Vec<Stream>) {
+        self.smallest = smallest;
+    }
+
+    /// What a choice is remembered by; what parts refuse, the whole device may have chosen.
+    fn key(&self, text: &str) -> u64 {
+        let whole = fingerprint(text.as_bytes());
+        if self.smallest.is_empty() { whole } else { fingerprint(format!("{whole} on parts").as_bytes()) }
     }
 
     fn remember(&self, key: u64, choice: usize) {
@@ -120,6 +135,9 @@ impl Tuner {
         stream: &Stream,
         launch: impl Fn(&Stream) -> Result<(), TuneError>,
     ) -> Option<Span> {
+        for part in &self.smallest {
+            part.capture(|| launch(part)).ok()?;
+        }
         let graph = stream.capture(|| (0..REPEATS).try_for_each(|_| launch(stream))).ok()?;
         let (before, after) = (Event::timing(&self.gpu).ok()?, Event::timing(&self.gpu).ok()?);
         let mut best = None;
@@ -146,7 +164,7 @@ impl Tuner {
             return Ok(plan.clone());
         }
         let mut plan = self.blas.plan(shape)?;
-        let key = fingerprint(format!("{shape:?}").as_bytes());
+        let key = self.key(&format!("{shape:?}"));
         let known = lock(&self.known).get(&key).copied().filter(|choice| *choice < plan.candidates());
         plan.chosen = match known {
             Some(choice) => choice,
@@ -197,7 +215,7 @@ impl Tuner {
     /// The libraries' ways to run a convolution with their numbers; only the one chosen earlier when it is known and this
     /// version of the library still offers it.
     fn plans(&self, dnn: &Dnn, shape: &ConvShape, text: &str) -> Vec<(usize, ConvWay)> {
-        let known = lock(&self.known).get(&fingerprint(text.as_bytes())).copied();
+        let known = lock(&self.known).get(&self.key(text)).copied();
         let ways = Self::numbered(dnn, shape, known);
         // A product, number 0, is no plan of the library's.
         let gone = ways.is_empty() && known.is_some_and(|number| number > 0);
@@ -230,7 +248,7 @@ impl Tuner {
         if let Some(way) = lock(&self.convs).get(&text) {
             return Ok(way.clone());
         }
-        let key = fingerprint(text.as_bytes());
+        let key = self.key(&text);
         let built = lock(&self.built).remove(&text);
         let mut ways = built.unwrap_or_else(|| self.plans(&lock(&self.dnn), shape, &text));
         if let Some((shape, at)) = &trial.product

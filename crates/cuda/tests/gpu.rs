@@ -132,3 +132,20 @@ fn a_run_goes_on_on_another_part_with_the_same_answer() {
         assert_eq!(answer(&|at| (first + at) % count), whole, "beginning on partition {first}");
     }
 }
+
+#[test]
+fn products_run_on_every_part() {
+    // On a whole device the libraries choose thread-block clusters that a part may not have room for.
+    let parts = PartOptions { grid: 32, parts: Vec::new(), overlap: 1 };
+    let options =
+        CudaOptions { precision: Precision::Tf32, weights: Bytes(1 << 30), parts: Some(parts), ..options() };
+    let device = CudaDevice::open(0, &options).unwrap();
+    let file = zoo::build("bert_base", &ZooOptions::default()).unwrap();
+    let model = Model::from_bytes("bert_base", zoo::encode(&file), &ImportLimits::default()).unwrap();
+    let graph = model.at(&Sizes::batch(1)).unwrap();
+    let program = device.prepare(&graph, &segment(&graph, &SegmentOptions::default())).unwrap();
+    for part in device.partitions() {
+        let mut queue = device.open(part.id).unwrap();
+        queue.warm(&*program).unwrap_or_else(|error| panic!("{}: {error}", part.name));
+    }
+}

@@ -48,7 +48,9 @@ pub(crate) fn dstack(folder: &Path, parts: &[&str]) -> anyhow::Result<bool> {
         ["report"] => mixes::report(folder, &settings),
         ["live", out] => live::run(folder, Path::new(out)),
         ["live-report"] => live::report(folder),
-        _ => anyhow::bail!("dstack takes `report`, `live OUT` on a machine with a GPU, `live-report` or nothing"),
+        _ => anyhow::bail!(
+            "dstack takes `report`, `live OUT` on a machine with a GPU, `live-report` or nothing"
+        ),
     }
 }
 
