@@ -114,6 +114,7 @@ fn device(settings: &Settings, out: &Path) -> anyhow::Result<Arc<dyn Device>> {
     let options = CudaOptions {
         precision,
         slots: settings.slots,
+        slot: Bytes(2 << 30),
         cache: Some(out.join("cache")),
         parts: Some(PartOptions { grid: settings.grid, parts: Vec::new(), overlap: settings.streams.into() }),
         ..CudaOptions::default()
@@ -285,21 +286,7 @@ pub(super) fn run(folder: &Path, out: &Path) -> anyhow::Result<bool> {
                     let rates = rates(&least, &case, units)?;
                     let seconds = settings.duration_ms as f64 / 1e3;
                     let began = zero.elapsed();
-                    std::thread::scope(|scope| -> anyhow::Result<()> {
-                        let one = |(place, rate): (usize, &f64)| {
-                            let (handle, tokio, name) =
-                                (handle.clone(), tokio.handle().clone(), &mix.models[place].0);
-                            let rate = *rate;
-                            scope.spawn(move || {
-                                send((&handle, &tokio), name, (rate, seconds), 7 + place as u64)
-                            })
-                        };
-                        let threads: Vec<_> = rates.iter().enumerate().map(one).collect();
-                        for thread in threads {
-                            thread.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a client panicked")))?;
-                        }
-                        Ok(())
-                    })?;
+                    ask_all((&handle, tokio.handle()), mix, &rates, seconds)?;
                     case.window = (Time::ZERO + Span::from(began), Time::ZERO + Span::from(zero.elapsed()));
                     cases.push(case);
                     std::thread::sleep(Duration::from_millis(400));
@@ -318,6 +305,26 @@ pub(super) fn run(folder: &Path, out: &Path) -> anyhow::Result<bool> {
         }
     }
     judge(out, &settings, &rows)
+}
+
+/// A client a model of a mix, all at once, until everything is answered.
+fn ask_all(
+    (handle, tokio): (&Handle, &tokio::runtime::Handle),
+    mix: &Mix,
+    rates: &[f64],
+    seconds: f64,
+) -> anyhow::Result<()> {
+    std::thread::scope(|scope| {
+        let one = |(place, (rate, (name, _))): (usize, (&f64, &(String, u64)))| {
+            let (rate, seed) = (*rate, 7 + place as u64);
+            scope.spawn(move || send((handle, tokio), name, (rate, seconds), seed))
+        };
+        let threads: Vec<_> = rates.iter().zip(&mix.models).enumerate().map(one).collect();
+        for thread in threads {
+            thread.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a client panicked")))?;
+        }
+        Ok(())
+    })
 }
 
 /// Latency over multiprocessors and rows of every model.
