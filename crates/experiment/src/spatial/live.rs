@@ -315,11 +315,11 @@ fn ask_all(
     seconds: f64,
 ) -> anyhow::Result<()> {
     std::thread::scope(|scope| {
-        let one = |(place, (rate, (name, _))): (usize, (&f64, &(String, u64)))| {
+        let mut threads = Vec::new();
+        for (place, (rate, (name, _))) in rates.iter().zip(&mix.models).enumerate() {
             let (rate, seed) = (*rate, 7 + place as u64);
-            scope.spawn(move || send((handle, tokio), name, (rate, seconds), seed))
-        };
-        let threads: Vec<_> = rates.iter().zip(&mix.models).enumerate().map(one).collect();
+            threads.push(scope.spawn(move || send((handle, tokio), name, (rate, seconds), seed)));
+        }
         for thread in threads {
             thread.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a client panicked")))?;
         }
