@@ -1,14 +1,15 @@
 //! The mixes live on a GPU with parts, and the same arrivals simulated from what the models were measured to cost there.
 
-use super::{Mix, middle};
+use super::{Mix, jain, middle};
 use crate::bars::Bars;
+use crate::spine::live::{inputs, specs};
 use crate::statistics::{median, quantile};
 use crate::{host, plot};
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use cuda::{CudaDevice, CudaOptions, PartOptions, Precision};
 use engine::{CpuDevice, Device, PartitionInfo};
 use graph::zoo::{self, ZooOptions};
-use graph::{HostTensor, ImportLimits, SegmentOptions};
+use graph::{ImportLimits, SegmentOptions};
 use sched::journal::{Reader, Record};
 use sched::node::policy::Choice;
 use sched::node::{Act, BucketCost, Decision, Event, ModelSpec};
@@ -84,10 +85,8 @@ const HEADER: &str =
     "driver,mix,rates,load,policy,asked,done_per_s,missed,p50_ms,p99_ms,units_held,units_useful,jain";
 
 /// Where every model of the mixes is served from.
-fn repository(settings: &Settings, folder: &Path) -> anyhow::Result<BTreeMap<String, u64>> {
-    let mut promises = BTreeMap::new();
+fn repository(settings: &Settings, folder: &Path) -> anyhow::Result<()> {
     for (name, slo) in settings.mixes.iter().flat_map(|mix| &mix.models) {
-        promises.insert(name.clone(), *slo);
         let version = folder.join(name).join("1");
         if !version.join("model.onnx").exists() {
             std::fs::create_dir_all(&version)?;
@@ -100,7 +99,7 @@ fn repository(settings: &Settings, folder: &Path) -> anyhow::Result<BTreeMap<Str
         );
         std::fs::write(folder.join(name).join("config.pbtxt"), config)?;
     }
-    Ok(promises)
+    Ok(())
 }
 
 /// The GPU in parts; for precision `cpu` two cores in parts.
@@ -148,27 +147,6 @@ fn start(
     Ok(runtime)
 }
 
-/// One request's inputs.
-fn example(handle: &Handle, name: &str) -> anyhow::Result<Vec<HostTensor>> {
-    let model = handle.model(name, None).with_context(|| format!("{name} is not served"))?;
-    let one = |port: &graph::Port| {
-        let size = |dim: &graph::Dim| match dim {
-            graph::Dim::Fixed(size) => *size,
-            _ => 1,
-        };
-        let shape: Vec<usize> = port.shape.iter().map(size).collect();
-        let elements = shape.iter().product();
-        let values: Vec<f32> =
-            (0u16..251).map(|at| f32::from(at) / 125.0 - 1.0).cycle().take(elements).collect();
-        match port.dtype {
-            graph::DType::F32 => Ok(HostTensor::from_f32(shape, &values)?),
-            graph::DType::I64 => Ok(HostTensor::from_i64(shape, &vec![1; elements])?),
-            other => bail!("no pattern for inputs of type {other}"),
-        }
-    };
-    model.inputs.iter().map(one).collect()
-}
-
 /// Sends one model's requests at random times and forgets the answers; the journal remembers them.
 fn send(
     (handle, tokio): (&Handle, &tokio::runtime::Handle),
@@ -176,8 +154,8 @@ fn send(
     (rate, seconds): (f64, f64),
     seed: u64,
 ) -> anyhow::Result<()> {
-    let inputs = example(handle, name)?;
     let model = handle.model(name, None).with_context(|| format!("{name} is not served"))?;
+    let inputs = inputs(&model, 1)?;
     let mut rng = Rng::new(seed);
     let begin = Instant::now();
     let mut at = rng.exponential() / rate;
@@ -231,14 +209,6 @@ fn read(path: &Path) -> anyhow::Result<Vec<Record<Event, Decision>>> {
         records.push(record);
     }
     Ok(records)
-}
-
-fn specs(records: &[Record<Event, Decision>]) -> Vec<ModelSpec> {
-    let spec = |event: &Event| match event {
-        Event::ModelAdded { spec } => Some(spec.clone()),
-        _ => None,
-    };
-    records.iter().flat_map(|record| &record.events).filter_map(spec).collect()
 }
 
 /// Everything; whether every bar was met. Rows are kept as they come, so that a run cut short leaves what it had.
@@ -493,8 +463,6 @@ fn row(
         useful += *own_done as f64 * spec.map_or(0.0, |spec| least_unit_time(spec, units));
         parts.push(*own_done as f64 / (*own_asked).max(1) as f64);
     }
-    let sum: f64 = parts.iter().sum();
-    let squares: f64 = parts.iter().map(|part| part * part).sum();
     let ms = |per_mille| {
         if seen.spans.is_empty() { f64::NAN } else { quantile(&seen.spans, per_mille).as_ms_f64() }
     };
@@ -511,7 +479,7 @@ fn row(
         p99_ms: ms(990),
         held: seen.held / (seconds * f64::from(units)),
         useful: useful / (seconds * f64::from(units)),
-        jain: sum * sum / (parts.len() as f64 * squares).max(1e-12),
+        jain: jain(&parts),
     }
 }
 

@@ -1,7 +1,7 @@
 //! D-STACK and its rivals on mixes of models: throughput, promises missed, units used, fairness.
 
 use super::device::{A100_UNITS, measured, model};
-use super::{Mix, MixSettings, load, middle, simulate};
+use super::{Mix, MixSettings, jain, load, middle, simulate};
 use crate::bars::Bars;
 use crate::{host, plot};
 use anyhow::Context as _;
@@ -122,8 +122,6 @@ fn row(settings: &MixSettings, case: &Case<'_>, policy: &str, summary: &[Summary
         useful += done as f64 * least_unit_time(entry, settings.grid);
         parts.push(done as f64 / asked.max(1) as f64);
     }
-    let sum: f64 = parts.iter().sum();
-    let squares: f64 = parts.iter().map(|part| part * part).sum();
     let (done, asked, held) =
         all.map_or((0, 0, 0.0), |all| (all.done, all.requests, all.utilisation.unwrap_or(0.0)));
     Row {
@@ -135,7 +133,7 @@ fn row(settings: &MixSettings, case: &Case<'_>, policy: &str, summary: &[Summary
         missed: 1.0 - done as f64 / asked.max(1) as f64,
         held,
         useful: useful / (seconds * f64::from(A100_UNITS)),
-        jain: sum * sum / (parts.len() as f64 * squares).max(1e-12),
+        jain: jain(&parts),
     }
 }
 

@@ -80,6 +80,13 @@ fn simulate(scenario: &Scenario, choice: &sched::node::policy::Choice) -> anyhow
     Ok(outcome.tally.summary(outcome.partitions))
 }
 
+/// Jain's index of fairness; 1 is equal.
+fn jain(parts: &[f64]) -> f64 {
+    let sum: f64 = parts.iter().sum();
+    let squares: f64 = parts.iter().map(|part| part * part).sum();
+    sum * sum / (parts.len() as f64 * squares).max(1e-12)
+}
+
 /// The middle of numbers; of an even count the lower one.
 fn middle(mut numbers: Vec<f64>) -> f64 {
     numbers.sort_by(f64::total_cmp);

@@ -7,7 +7,7 @@
 //! that no normal error has.
 
 use super::Settings;
-use super::live::{Live, submission};
+use super::live::{Live, specs, submission};
 use crate::bars::Bars;
 use crate::statistics::{median, quantile, spread_ms};
 use crate::{host, plot};
@@ -152,14 +152,6 @@ fn live(
         tokio.block_on(ticket.outcome());
     }
     live.stop()
-}
-
-fn specs(records: &[Record<Event, Decision>]) -> Vec<ModelSpec> {
-    let spec = |event: &Event| match event {
-        Event::ModelAdded { spec } => Some(spec.clone()),
-        _ => None,
-    };
-    records.iter().flat_map(|record| &record.events).filter_map(spec).collect()
 }
 
 /// The scenario with the live run's arrivals, the costs and the spread of the `calibrating` runs, and the time it took to

@@ -6,7 +6,7 @@ use graph::zoo::{self, ZooOptions};
 use graph::{DType, Dim, HostTensor, ImportLimits, SegmentOptions};
 use sched::journal::{Reader, Record};
 use sched::node::policy::Choice;
-use sched::node::{Decision, Event};
+use sched::node::{Decision, Event, ModelSpec};
 use server::live::{
     Calibration, Handle, Limits, ModelInfo, ModelState, Observer, Outcome, Readiness, Runtime,
     RuntimeOptions, Submission,
@@ -88,6 +88,15 @@ fn read(path: &Path) -> anyhow::Result<Vec<Record<Event, Decision>>> {
     Ok(records)
 }
 
+/// The models that a journal adds.
+pub(crate) fn specs(records: &[Record<Event, Decision>]) -> Vec<ModelSpec> {
+    let spec = |event: &Event| match event {
+        Event::ModelAdded { spec } => Some(spec.clone()),
+        _ => None,
+    };
+    records.iter().flat_map(|record| &record.events).filter_map(spec).collect()
+}
+
 /// A request of `rows` rows of a fixed pattern.
 pub(super) fn submission(handle: &Handle, name: &str, rows: u32, class: u32) -> anyhow::Result<Submission> {
     let model = handle.model(name, None).with_context(|| format!("{name} is not served"))?;
@@ -95,7 +104,8 @@ pub(super) fn submission(handle: &Handle, name: &str, rows: u32, class: u32) -> 
     Ok(Submission { model, inputs, rows, class: Class::new(class), timeout: None })
 }
 
-fn inputs(model: &ModelInfo, rows: u32) -> anyhow::Result<Vec<HostTensor>> {
+/// Inputs of `rows` rows of a fixed pattern.
+pub(crate) fn inputs(model: &ModelInfo, rows: u32) -> anyhow::Result<Vec<HostTensor>> {
     let one = |port: &graph::Port| {
         let size = |dim: &Dim| match dim {
             Dim::Batch => rows as usize,

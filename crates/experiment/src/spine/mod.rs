@@ -2,7 +2,7 @@
 //! foretells the live run.
 
 mod fidelity;
-mod live;
+pub(crate) mod live;
 mod preemption;
 mod segments;
 mod simulator;
