@@ -2,7 +2,7 @@
 //! planned once; buffers that are never alive together share.
 
 use crate::driver::{DriverError, Gpu, Slab};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 /// The slab and its free slots.
@@ -10,7 +10,9 @@ use std::sync::{Arc, Mutex};
 pub(crate) struct Arena {
     slab: Slab,
     slot_bytes: usize,
-    free: Mutex<Vec<usize>>,
+    free: Mutex<BTreeSet<usize>>,
+    /// Slots that are a partition's own, the first ones; the others are spare.
+    own: usize,
 }
 
 /// A slot, given back when dropped.
@@ -21,10 +23,17 @@ pub(crate) struct Slot {
 }
 
 impl Arena {
-    pub(crate) fn new(gpu: &Gpu, slots: usize, slot_bytes: usize) -> Result<Arc<Self>, DriverError> {
+    /// So many slots, the first of them each a partition's own.
+    pub(crate) fn new(
+        gpu: &Gpu,
+        slots: usize,
+        slot_bytes: usize,
+        partitions: usize,
+    ) -> Result<Arc<Self>, DriverError> {
         let slot_bytes = slot_bytes.next_multiple_of(ALIGNMENT);
         let slab = Slab::new(gpu, slots * slot_bytes)?;
-        Ok(Arc::new(Self { slab, slot_bytes, free: Mutex::new((0..slots).rev().collect()) }))
+        let (free, own) = (Mutex::new((0..slots).collect()), partitions.min(slots));
+        Ok(Arc::new(Self { slab, slot_bytes, free, own }))
     }
 
     pub(crate) const fn slot_bytes(&self) -> usize {
@@ -35,11 +44,20 @@ impl Arena {
         self.slab.bytes / self.slot_bytes
     }
 
-    /// The lowest free slot, so that few are ever captured.
-    pub(crate) fn take(self: &Arc<Self>) -> Option<Slot> {
+    /// A free slot: the partition's own, so that few are ever captured, else a spare one, else another's.
+    pub(crate) fn take(self: &Arc<Self>, partition: Option<usize>) -> Option<Slot> {
         let mut free = self.free.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        free.sort_unstable_by(|a, b| b.cmp(a));
-        free.pop().map(|number| Slot { arena: self.clone(), number })
+        let own = partition.filter(|partition| *partition < self.own && free.contains(partition));
+        let number =
+            own.or_else(|| free.range(self.own..).next().copied()).or_else(|| free.first().copied())?;
+        free.remove(&number);
+        Some(Slot { arena: self.clone(), number })
+    }
+
+    /// The slots that runs on a partition take unless all others are taken.
+    pub(crate) fn usual(&self, partition: usize) -> impl Iterator<Item = usize> + use<> {
+        let own = (partition < self.own).then_some(partition);
+        own.into_iter().chain(self.own..self.slots())
     }
 
     /// Where a slot begins.
@@ -50,7 +68,7 @@ impl Arena {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.arena.free.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(self.number);
+        self.arena.free.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(self.number);
     }
 }
 

@@ -2,24 +2,24 @@
 
 use crate::arena::Arena;
 use crate::buffer::HostPool;
-use crate::driver::{
-    self, Atoms, Chunks, DriverError, Event, Function, Gpu, GreenContext, Library, Pinned, Stream,
-};
+use crate::driver::{self, Atoms, Chunks, DriverError, Event, Gpu, GreenContext, Library, Pinned, Stream};
 use crate::gate::Gate;
 use crate::lower::{self, Lowered, Precision};
 use crate::nvrtc::Cache;
-use crate::parts::{self, PartOptions};
+use crate::parts::{self, PartOptions, PartWanted};
 use crate::program::CudaProgram;
 use crate::queue::CudaQueue;
+use crate::staging::{Copiers, Staging};
 use crate::tune::{TuneError, Tuner};
 use crate::weights::{Packed, ResidencyError, Weights};
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use engine::{
-    Buffer, Capabilities, Device, DeviceInfo, EngineError, PartitionInfo, Program, Queue, TensorSpec,
+    Buffer, Capabilities, Device, DeviceInfo, EngineError, PartitionInfo, Program, Queue, Staged, TensorSpec,
 };
-use graph::{Graph, Segment};
+use graph::{Graph, HostTensor, Segment};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Instant;
 use vocab::{Bytes, PartitionId, Span};
 
 /// How a device is opened. Everything is reserved then; nothing is asked of the driver later.
@@ -33,6 +33,9 @@ pub struct CudaOptions {
     pub slots: usize,
     /// Device memory for the activations of one run.
     pub slot: Bytes,
+    /// Memory on the device, and as much pinned on the host, for inputs of requests that wait for their runs; inputs that
+    /// find no room are copied when their runs begin.
+    pub staging: Bytes,
     /// Folder for compiled kernels and measured choices; nothing is kept without one.
     pub cache: Option<PathBuf>,
     /// Parts of the device that are made beside the whole; none unless asked for.
@@ -46,6 +49,7 @@ impl Default for CudaOptions {
             weights: Bytes(8 << 30),
             slots: 8,
             slot: Bytes(1 << 30),
+            staging: Bytes(512 << 20),
             cache: std::env::var_os("XDG_CACHE_HOME")
                 .map(PathBuf::from)
                 .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")))
@@ -108,8 +112,10 @@ pub(crate) struct Shared {
     pub(crate) host: Arc<HostPool>,
     pub(crate) cache: Cache,
     pub(crate) tuner: Tuner,
-    /// Copies inputs from the host.
-    pub(crate) stage: Function,
+    /// Room for inputs of requests that wait.
+    staging: Arc<Staging>,
+    /// Copy inputs to where runs want them.
+    pub(crate) copiers: Copiers,
     /// Weights travel on it.
     pub(crate) copies: Stream,
     tuning: Stream,
@@ -150,31 +156,31 @@ impl CudaDevice {
     /// # Errors
     /// When there is no driver, no such device, or too little memory.
     pub fn open(ordinal: usize, options: &CudaOptions) -> Result<Self, CudaError> {
-        if !driver::present() {
-            return Err(CudaError::NoDriver);
-        }
-        let available = driver::count();
-        if ordinal >= available {
-            return Err(CudaError::NoDevice { ordinal, available });
-        }
         let failed = |error: DriverError| CudaError::Failed { ordinal, why: error.to_string() };
-        let gpu = Gpu::open(ordinal).map_err(failed)?;
+        let gpu = found(ordinal)?;
         let (free, total) = gpu.memory().map_err(failed)?;
-        let wanted = Bytes(options.weights.0 + options.slot.0 * options.slots as u64);
+        let wanted = Bytes(options.weights.0 + options.staging.0 + options.slot.0 * options.slots as u64);
         if wanted.0 > free {
             return Err(CudaError::Memory { ordinal, wanted, free: Bytes(free), total: Bytes(total) });
         }
+        let units = gpu.attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT).map_err(failed)?;
+        let units = u32::try_from(units).unwrap_or(0);
+        let (parts, overlap) = Self::parts(&gpu, ordinal, options.parts.as_ref(), units)?;
         let architecture = gpu.architecture().map_err(failed)?;
         let cache = Cache::at(options.cache.as_deref());
         let stage = cache.get(include_str!("kernels/stage.cu"), &architecture);
         let stage = stage.map_err(|error| CudaError::Failed { ordinal, why: error.to_string() })?;
         let bytes = |bytes: Bytes| usize::try_from(bytes.0).unwrap_or(usize::MAX);
         let mut shared = Shared {
-            stage: Library::load(&gpu, &stage)
-                .and_then(|library| library.function("stage"))
+            staging: Staging::new(&gpu, bytes(options.staging)).map_err(failed)?,
+            copiers: Library::load(&gpu, &stage)
+                .and_then(|library| {
+                    Ok(Copiers { one: library.function("stage")?, rows: library.function("stage_rows")? })
+                })
                 .map_err(failed)?,
             architecture,
-            arena: Arena::new(&gpu, options.slots.max(1), bytes(options.slot)).map_err(failed)?,
+            arena: Arena::new(&gpu, options.slots.max(1), bytes(options.slot), parts.len())
+                .map_err(failed)?,
             chunks: Chunks::new(&gpu, bytes(options.weights), CHUNK).map_err(failed)?,
             host: HostPool::new(&gpu),
             cache,
@@ -187,9 +193,6 @@ impl CudaDevice {
             precision: options.precision,
             gpu,
         };
-        let units =
-            shared.gpu.attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT).map_err(failed)?;
-        let units = u32::try_from(units).unwrap_or(0);
         let capabilities = Capabilities {
             isolates_compute: true,
             isolates_cache: false,
@@ -199,7 +202,6 @@ impl CudaDevice {
         let kind = shared.gpu.name().map_err(failed)?;
         let info = DeviceInfo { kind, memory: wanted, capabilities };
         let (mut partitions, mut contexts) = (Vec::new(), Vec::new());
-        let (parts, overlap) = Self::parts(&shared.gpu, ordinal, options.parts.as_ref(), units)?;
         for ((first, units), context) in parts {
             let id = PartitionId(u16::try_from(partitions.len()).unwrap_or(u16::MAX));
             let range = if context.is_some() { format!(" from {first} on") } else { String::new() };
@@ -268,6 +270,29 @@ impl CudaDevice {
         ids.sort_unstable();
         ids.dedup();
         Ok(ids)
+    }
+
+    /// How long it takes to make a part of the device anew and to be ready to run a program there: context, stream and
+    /// captured graphs. What who changes the sizes of parts while serving has to wait for.
+    ///
+    /// # Errors
+    /// When there is no such part, the program is of another backend, or the device fails.
+    pub fn remake(&self, program: &dyn Program, part: PartWanted) -> Result<Span, EngineError> {
+        let program = own(program)?;
+        let failed = |error: DriverError| program.failed(0, &error);
+        let begin = Instant::now();
+        let atoms = Atoms::split(&self.shared.gpu).map_err(failed)?;
+        let groups = u32::try_from(atoms.len()).unwrap_or(u32::MAX);
+        let only = PartOptions { parts: vec![part], only: true, ..PartOptions::default() };
+        parts::layout(&only, (groups, atoms.size, atoms.total)).map_err(|why| program.failed(0, &why))?;
+        let at = |units: u32| (units / atoms.size.max(1)) as usize;
+        let context = atoms.context(at(part.first), at(part.units)).map_err(failed)?;
+        let stream = Stream::on(&context).map_err(failed)?;
+        program.graphs(0, &stream)?;
+        let span = Span::from(begin.elapsed());
+        // Graphs are known by the part's address, which another part may get.
+        program.forget();
+        Ok(span)
     }
 
     fn part(&self, partition: PartitionId) -> Result<Option<&Arc<GreenContext>>, EngineError> {
@@ -489,6 +514,12 @@ impl Device for CudaDevice {
         Ok(Box::new(buffer))
     }
 
+    fn stage(&self, rows: &HostTensor) -> Option<Arc<dyn Staged>> {
+        let staged = self.shared.staging.stage(rows.data(), &self.shared.copies);
+        // A device that fails says so when the run begins.
+        staged.ok().flatten().map(|staged| Arc::new(staged) as Arc<dyn Staged>)
+    }
+
     fn prepare(&self, graph: &Graph, segments: &[Segment]) -> Result<Arc<dyn Program>, EngineError> {
         let names = lower::unsupported(graph);
         if !names.is_empty() {
@@ -521,4 +552,27 @@ impl Device for CudaDevice {
         let unavailable = |error: DriverError| EngineError::Unavailable { partition, why: error.to_string() };
         Ok(Box::new(CudaQueue::open(&self.shared, partition, part).map_err(unavailable)?))
     }
+}
+
+/// How many multiprocessors a device has.
+///
+/// # Errors
+/// When there is no driver or no such device.
+pub fn multiprocessors(ordinal: usize) -> Result<u32, CudaError> {
+    let failed = |error: DriverError| CudaError::Failed { ordinal, why: error.to_string() };
+    let gpu = found(ordinal)?;
+    let units = gpu.attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT).map_err(failed)?;
+    Ok(u32::try_from(units).unwrap_or(0))
+}
+
+/// Device `ordinal`, opened.
+fn found(ordinal: usize) -> Result<Gpu, CudaError> {
+    if !driver::present() {
+        return Err(CudaError::NoDriver);
+    }
+    let available = driver::count();
+    if ordinal >= available {
+        return Err(CudaError::NoDevice { ordinal, available });
+    }
+    Gpu::open(ordinal).map_err(|error| CudaError::Failed { ordinal, why: error.to_string() })
 }

@@ -18,12 +18,13 @@ mod pack;
 mod parts;
 mod program;
 mod queue;
+mod staging;
 mod tune;
 mod weights;
 
 pub use device::{
-    CudaDevice, CudaError, CudaOptions, devices, forget_graphs, load_pageable, packed_weights, plan_travel,
-    segment_needs, step_times, transfer_latency, transfer_time, ways,
+    CudaDevice, CudaError, CudaOptions, devices, forget_graphs, load_pageable, multiprocessors,
+    packed_weights, plan_travel, segment_needs, step_times, transfer_latency, transfer_time, ways,
 };
 pub use gate::Gate;
 pub use lower::Precision;

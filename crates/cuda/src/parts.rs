@@ -10,6 +10,8 @@ pub struct PartOptions {
     pub parts: Vec<PartWanted>,
     /// Runs that one multiprocessor may bear at once: as many streams has the whole device.
     pub overlap: u32,
+    /// Not the whole device beside them.
+    pub only: bool,
 }
 
 /// A part that is wanted.
@@ -76,7 +78,8 @@ pub(crate) fn layout(
             faults.push(format!("the part from {} on has no stream; give it one", part.first));
         }
     }
-    if !parts.iter().any(|part| part.units == total) {
+    let whole = parts.iter().any(|part| part.units == total);
+    if !whole && (!wanted.only || parts.is_empty()) {
         parts.push(PartWanted { first: 0, units: total, streams: wanted.overlap.max(1) });
     }
     let all: usize = parts.iter().map(|part| part.streams as usize).sum();
@@ -105,11 +108,13 @@ mod tests {
 
     #[test]
     fn grids_have_every_range_and_the_whole() {
-        let wanted = PartOptions { grid: 64, parts: Vec::new(), overlap: 2 };
+        let wanted = PartOptions { grid: 64, overlap: 2, ..PartOptions::default() };
         assert_eq!(
             layout(&wanted, H200).unwrap(),
             [part(0, 132, 2), part(0, 128, 1), part(0, 64, 1), part(64, 64, 1)]
         );
+        let only = PartOptions { only: true, ..wanted };
+        assert_eq!(layout(&only, H200).unwrap(), [part(0, 128, 1), part(0, 64, 1), part(64, 64, 1)]);
         let fine = PartOptions { grid: 8, ..PartOptions::default() };
         assert_eq!(layout(&fine, H200).unwrap().len(), 16 * 17 / 2 + 1);
     }
@@ -117,7 +122,7 @@ mod tests {
     #[test]
     fn what_cannot_be_had_is_refused_with_what_can() {
         let say = |grid, parts: &[PartWanted]| {
-            layout(&PartOptions { grid, parts: parts.to_vec(), overlap: 1 }, H200).unwrap_err()
+            layout(&PartOptions { grid, parts: parts.to_vec(), overlap: 1, only: false }, H200).unwrap_err()
         };
         let lines = [
             say(12, &[]),

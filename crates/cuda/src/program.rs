@@ -7,14 +7,15 @@ use crate::device::Shared;
 use crate::dnn::ConvAddresses;
 use crate::driver::{Event, Executable, Function, Library, Stream};
 use crate::lower::{Convolution, Gemm, Launch, Lowered, Operand, Place, Step, View, lifetimes};
+use crate::staging::{self, CudaStaged};
 use crate::tune::{ConvTrial, ConvWay, TuneError};
 use crate::weights::Weights;
-use engine::{Buffer, EngineError, Program, Residency, SegmentInfo, State, TensorSpec};
+use engine::{Buffer, EngineError, Program, Residency, SegmentInfo, Staged, State, TensorSpec};
 use graph::{Graph, Segment, ValueId};
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use vocab::Bytes;
+use vocab::{Bytes, PartitionId};
 
 pub(crate) struct CudaProgram {
     name: String,
@@ -49,14 +50,23 @@ enum Ready {
 
 /// A run's memory on both sides.
 pub(crate) struct CudaState {
-    pub(crate) slot: Slot,
-    pub(crate) inputs: Vec<CudaBuffer>,
+    /// Its activations; from the first launch on.
+    slot: Option<Slot>,
+    pub(crate) inputs: Inputs,
     pub(crate) outputs: Vec<CudaBuffer>,
     weights: Arc<Weights>,
     /// The end of the latest launch: memory is not given back before.
     pub(crate) latest: Option<Arc<Event>>,
     /// Segments launched.
     pub(crate) launched: usize,
+}
+
+/// Inputs of a run on the host's side.
+pub(crate) enum Inputs {
+    /// One buffer an input.
+    Whole(Vec<CudaBuffer>),
+    /// For each input the rows of several requests.
+    Staged(Vec<Vec<Arc<CudaStaged>>>),
 }
 
 impl Drop for CudaState {
@@ -134,9 +144,6 @@ impl Bases<'_> {
         }
     }
 }
-
-/// Blocks that keep the link busy.
-const STAGE_BLOCKS: u32 = 128;
 
 /// Scratch memory beside what a bare convolution keeps: for the libraries.
 const SCRATCH: usize = 64 << 20;
@@ -216,7 +223,7 @@ impl CudaProgram {
         scratch_bytes: usize,
     ) -> Result<Vec<Vec<Ready>>, TuneError> {
         let busy = || TuneError::NoWay("a free slot of the arena to measure in; stop a run first".into());
-        let slot = self.shared.arena.take().ok_or_else(busy)?;
+        let slot = self.shared.arena.take(None).ok_or_else(busy)?;
         let widest =
             lowered.weights.iter().map(|weight| weight.elements * weight.kind.size()).max().unwrap_or(0);
         let room = self.shared.arena.slot_bytes().saturating_sub(self.scratch + scratch_bytes);
@@ -321,39 +328,75 @@ impl CudaProgram {
         self.needs[segment]
     }
 
-    /// Enqueues the copies of a run's inputs to the device: by a kernel that reads them from the host, because the copy
-    /// engine serves transfers of weights in order.
+    /// The slot of a run, taken now for one that begins on `partition`.
+    pub(crate) fn slot(&self, state: &mut CudaState, partition: PartitionId) -> Result<usize, EngineError> {
+        let arena = &self.shared.arena;
+        if state.slot.is_none() {
+            state.slot = arena.take(Some(usize::from(partition.0)));
+        }
+        let full = || {
+            let slots = arena.slots();
+            let why = format!("all {slots} slots of the arena hold runs; let one finish, or open more slots");
+            self.failed(0, &why)
+        };
+        state.slot.as_ref().map(|slot| slot.number).ok_or_else(full)
+    }
+
+    /// Enqueues the copies of a run's inputs to where its kernels read them: by a kernel, because the copy engine serves
+    /// transfers of weights in order.
     pub(crate) fn upload(
         &self,
         state: &CudaState,
+        slot: usize,
         stream: &Stream,
     ) -> Result<(), crate::driver::DriverError> {
-        let base = self.shared.arena.base(state.slot.number);
-        for (buffer, offset) in state.inputs.iter().zip(&self.input_offsets) {
-            // Buffers on both sides are longer than this rounds up to.
-            let words = buffer.spec().len().div_ceil(16);
-            if words > 0 {
-                let blocks = u32::try_from(words.div_ceil(256)).unwrap_or(u32::MAX).min(STAGE_BLOCKS);
-                let arguments = [buffer.address() as u64, base + *offset as u64, words as u64];
-                stream.launch(&self.shared.stage, [blocks, 1, 1], 256, &arguments)?;
+        let base = self.shared.arena.base(slot);
+        let copiers = &self.shared.copiers;
+        let places = self.input_offsets.iter().map(|offset| base + *offset as u64);
+        match &state.inputs {
+            // Buffers on both sides are longer than 16 rounds up to.
+            Inputs::Whole(buffers) => buffers.iter().zip(places).try_for_each(|(buffer, to)| {
+                staging::fetch((buffer.address() as u64, to), buffer.spec().len(), copiers, stream)
+            }),
+            Inputs::Staged(all) => {
+                all.iter().zip(&self.inputs).zip(places).try_for_each(|((rows, spec), to)| {
+                    staging::put(rows, (to, to + spec.len() as u64), copiers, stream)
+                })
             }
         }
-        Ok(())
     }
 
     /// Enqueues the copies of a run's outputs to the host.
     pub(crate) fn download(
         &self,
         state: &CudaState,
+        slot: usize,
         stream: &Stream,
     ) -> Result<(), crate::driver::DriverError> {
-        let base = self.shared.arena.base(state.slot.number);
+        let base = self.shared.arena.base(slot);
         for (buffer, offset) in state.outputs.iter().zip(&self.output_offsets) {
             if !buffer.spec().is_empty() {
                 stream.download(buffer.address(), base + *offset as u64, buffer.spec().len())?;
             }
         }
         Ok(())
+    }
+
+    /// Whether it takes so many inputs.
+    fn count(&self, inputs: usize) -> Result<(), EngineError> {
+        let own = self.inputs.len();
+        let wrong = || mismatch("number of inputs", &own.to_string(), &inputs.to_string());
+        (inputs == own).then_some(()).ok_or_else(wrong)
+    }
+
+    /// A run's beginning.
+    fn state(&self, inputs: Inputs) -> Result<Box<dyn State>, EngineError> {
+        let take = |spec: &TensorSpec| self.shared.host.take(spec, false);
+        let outputs: Result<Vec<_>, _> = self.outputs.iter().map(take).collect();
+        let outputs = outputs.map_err(|error| self.failed(0, &error))?;
+        self.weights.hold();
+        let weights = self.weights.clone();
+        Ok(Box::new(CudaState { slot: None, inputs, outputs, weights, latest: None, launched: 0 }))
     }
 
     /// How its steps are computed, for reports: `kernel`, `gemm`, and the ways of convolutions, with their numbers.
@@ -372,7 +415,8 @@ impl CudaProgram {
 
     /// Device time of each step alone, in order, with what it is: where a model's time goes.
     pub(crate) fn step_times(&self, stream: &Stream) -> Result<Vec<(String, vocab::Span)>, EngineError> {
-        let slot = self.shared.arena.take().ok_or_else(|| self.failed(0, &"no free slot of the arena"))?;
+        let slot =
+            self.shared.arena.take(None).ok_or_else(|| self.failed(0, &"no free slot of the arena"))?;
         let bases = self.bases(slot.number);
         let mut times = Vec::new();
         for (number, step) in
@@ -466,13 +510,7 @@ impl Program for CudaProgram {
     }
 
     fn begin(&self, inputs: Vec<Box<dyn Buffer>>) -> Result<Box<dyn State>, EngineError> {
-        if inputs.len() != self.inputs.len() {
-            return Err(mismatch(
-                "number of inputs",
-                &self.inputs.len().to_string(),
-                &inputs.len().to_string(),
-            ));
-        }
+        self.count(inputs.len())?;
         let mut own = Vec::with_capacity(inputs.len());
         for (spec, buffer) in self.inputs.iter().zip(inputs) {
             if buffer.spec().shape != spec.shape || buffer.spec().dtype != spec.dtype {
@@ -483,20 +521,26 @@ impl Program for CudaProgram {
             };
             own.push(*buffer);
         }
-        let full = || {
-            let slots = self.shared.arena.slots();
-            self.failed(
-                0,
-                &format!("all {slots} slots of the arena hold runs; let one finish, or open more slots"),
-            )
-        };
-        let slot = self.shared.arena.take().ok_or_else(full)?;
-        let take = |spec: &TensorSpec| self.shared.host.take(spec, false);
-        let outputs: Result<Vec<_>, _> = self.outputs.iter().map(take).collect();
-        let outputs = outputs.map_err(|error| self.failed(0, &error))?;
-        self.weights.hold();
-        let weights = self.weights.clone();
-        Ok(Box::new(CudaState { slot, inputs: own, outputs, weights, latest: None, launched: 0 }))
+        self.state(Inputs::Whole(own))
+    }
+
+    fn begin_staged(&self, rows: Vec<Vec<Arc<dyn Staged>>>) -> Result<Box<dyn State>, EngineError> {
+        self.count(rows.len())?;
+        let mut own = Vec::with_capacity(rows.len());
+        for (spec, rows) in self.inputs.iter().zip(rows) {
+            let row = spec.len() / spec.shape.first().map_or(1, |rows| (*rows).max(1));
+            let found: usize = rows.iter().map(|one| one.bytes().len()).sum();
+            if found > spec.len() || !rows.iter().all(|one| one.bytes().len().is_multiple_of(row.max(1))) {
+                let found = format!("{found} bytes from {} requests", rows.len());
+                return Err(mismatch("input", &format!("rows of {spec}"), &found));
+            }
+            let one =
+                |one: Arc<dyn Staged>| (one as Arc<dyn Any + Send + Sync>).downcast::<CudaStaged>().ok();
+            let rows: Option<Vec<_>> = rows.into_iter().map(one).collect();
+            let foreign = || mismatch("input", "rows staged by this device", "some of another backend");
+            own.push(rows.ok_or_else(foreign)?);
+        }
+        self.state(Inputs::Staged(own))
     }
 
     fn finish(&self, state: Box<dyn State>) -> Result<Vec<Box<dyn Buffer>>, EngineError> {

@@ -74,12 +74,13 @@ impl CudaQueue {
         state: &mut CudaState,
     ) -> Result<(Arc<Event>, Arc<Event>), EngineError> {
         let failed = |error: DriverError| program.failed(segment, &error);
-        let graphs = program.graphs(state.slot.number, &self.stream)?;
+        let slot = program.slot(state, self.partition)?;
+        let graphs = program.graphs(slot, &self.stream)?;
         let mut uploaded = false;
         if program.weights.loaded() < program.needs(segment) {
             // Inputs travel first: they are small, and the first segment needs them.
             if segment == 0 {
-                program.upload(state, &self.stream).map_err(failed)?;
+                program.upload(state, slot, &self.stream).map_err(failed)?;
                 let there = Event::ordering(&self.shared.gpu).map_err(failed)?;
                 there.record(&self.stream).and_then(|()| self.shared.copies.wait(&there)).map_err(failed)?;
                 uploaded = true;
@@ -93,7 +94,7 @@ impl CudaQueue {
             .map_err(|error| program.failed(segment, &error))?;
         let (begin, end) = (self.event().map_err(failed)?, self.event().map_err(failed)?);
         if segment == 0 && !uploaded {
-            program.upload(state, &self.stream).map_err(failed)?;
+            program.upload(state, slot, &self.stream).map_err(failed)?;
         }
         if let Some(arrival) = arrival {
             self.stream.wait(&arrival).map_err(failed)?;
@@ -104,7 +105,7 @@ impl CudaQueue {
         begin.record(&self.stream).map_err(failed)?;
         graphs[segment].launch(&self.stream).map_err(failed)?;
         if segment + 1 == graphs.len() {
-            program.download(state, &self.stream).map_err(failed)?;
+            program.download(state, slot, &self.stream).map_err(failed)?;
         }
         end.record(&self.stream).map_err(failed)?;
         Ok((begin, end))
@@ -153,13 +154,15 @@ impl Queue for CudaQueue {
         Ok(self.latest)
     }
 
-    fn warm(&mut self, program: &dyn Program) -> Result<(), EngineError> {
+    fn warm(&mut self, program: &dyn Program, moves: bool) -> Result<(), EngineError> {
         let foreign = || mismatch("program", "one prepared by this device", "one of another backend");
         let program = program.as_any().downcast_ref::<CudaProgram>().ok_or_else(foreign)?;
-        for slot in 0..self.shared.arena.slots() {
-            program.graphs(slot, &self.stream)?;
+        let arena = &self.shared.arena;
+        let graphs = |slot| program.graphs(slot, &self.stream).map(drop);
+        if moves {
+            return (0..arena.slots()).try_for_each(graphs);
         }
-        Ok(())
+        arena.usual(usize::from(self.partition.0)).try_for_each(graphs)
     }
 
     fn poll(&mut self, ticket: Ticket) -> Result<Poll, EngineError> {

@@ -13,6 +13,7 @@ fn options() -> CudaOptions {
         weights: Bytes(64 << 20),
         slots: 2,
         slot: Bytes(256 << 20),
+        staging: Bytes(32 << 20),
         cache: None,
         parts: None,
     }
@@ -69,7 +70,7 @@ fn what_does_not_fit_is_refused_with_the_numbers() {
 
 #[test]
 fn parts_are_the_multiprocessors_they_say() {
-    let parts = PartOptions { grid: 32, parts: Vec::new(), overlap: 2 };
+    let parts = PartOptions { grid: 32, overlap: 2, ..PartOptions::default() };
     let device = CudaDevice::open(0, &CudaOptions { parts: Some(parts), ..options() }).unwrap();
     let used: Vec<(PartitionInfo, Vec<u32>)> = device
         .partitions()
@@ -94,7 +95,7 @@ fn parts_are_the_multiprocessors_they_say() {
 
 #[test]
 fn a_run_goes_on_on_another_part_with_the_same_answer() {
-    let parts = PartOptions { grid: 32, parts: Vec::new(), overlap: 1 };
+    let parts = PartOptions { grid: 32, overlap: 1, ..PartOptions::default() };
     let device = CudaDevice::open(0, &CudaOptions { parts: Some(parts), ..options() }).unwrap();
     let file = zoo::build("tiny_cnn", &ZooOptions::default()).unwrap();
     let model = Model::from_bytes("tiny_cnn", zoo::encode(&file), &ImportLimits::default()).unwrap();
@@ -136,7 +137,7 @@ fn a_run_goes_on_on_another_part_with_the_same_answer() {
 #[test]
 fn products_run_on_every_part() {
     // On a whole device the libraries choose thread-block clusters that a part may not have room for.
-    let parts = PartOptions { grid: 32, parts: Vec::new(), overlap: 1 };
+    let parts = PartOptions { grid: 32, overlap: 1, ..PartOptions::default() };
     let options =
         CudaOptions { precision: Precision::Tf32, weights: Bytes(1 << 30), parts: Some(parts), ..options() };
     let device = CudaDevice::open(0, &options).unwrap();
@@ -146,6 +147,6 @@ fn products_run_on_every_part() {
     let program = device.prepare(&graph, &segment(&graph, &SegmentOptions::default())).unwrap();
     for part in device.partitions() {
         let mut queue = device.open(part.id).unwrap();
-        queue.warm(&*program).unwrap_or_else(|error| panic!("{}: {error}", part.name));
+        queue.warm(&*program, false).unwrap_or_else(|error| panic!("{}: {error}", part.name));
     }
 }

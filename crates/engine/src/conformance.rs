@@ -3,7 +3,7 @@
 
 use crate::{Buffer, Device, EngineError, Poll, Program, Progress, Queue, Run, TensorSpec};
 use graph::zoo::{self, ZooOptions};
-use graph::{DType, Graph, ImportLimits, Model, SegmentOptions, Sizes, segment};
+use graph::{DType, Graph, HostTensor, ImportLimits, Model, SegmentOptions, Sizes, segment};
 use std::sync::Arc;
 use vocab::{PartitionId, Rng};
 
@@ -23,6 +23,7 @@ pub fn cases() -> Vec<Case> {
     vec![
         case("outputs equal the reference at every batch", equals_reference),
         case("segments equal the whole", segments_equal_whole),
+        case("rows staged one by one equal rows in buffers", staged_rows_equal_buffers),
         case("parking at every edge changes nothing", parking_changes_nothing),
         case("two runs in turn do not mix", interleaved_runs_do_not_mix),
         case("an abandoned run leaves nothing behind", abandoning_leaves_nothing),
@@ -179,6 +180,54 @@ fn segments_equal_whole(device: &dyn Device) -> Result<(), String> {
             close(name, &whole, &cut, ROUNDING)?;
         } else if whole != cut {
             return Err(format!("{name}: cut outside fusions, yet not bit for bit the same"));
+        }
+    }
+    Ok(())
+}
+
+/// A device that stages nothing passes; its runs are given buffers.
+fn staged_rows_equal_buffers(device: &dyn Device) -> Result<(), String> {
+    const BATCH: usize = 4;
+    for name in MODELS {
+        let graph = model(name)?.at(&Sizes::batch(BATCH)).map_err(text)?;
+        let program = prepare(device, &graph, &WHOLE)?;
+        let mut queue = open(device)?;
+        // Requests of one and two rows, and one row that nobody asked for. A second round finds used places.
+        for (round, requests) in [[1, 2].as_slice(), &[1, 1, 1]].into_iter().enumerate() {
+            let mut buffers = inputs(device, &*program, 11 + round as u64)?;
+            let mut staged = Vec::new();
+            for buffer in &mut buffers {
+                let spec = buffer.spec().clone();
+                let row = spec.len() / BATCH;
+                buffer.write(3 * row, &vec![0; row]).map_err(text)?;
+                let mut bytes = vec![0; spec.len()];
+                buffer.read(0, &mut bytes).map_err(text)?;
+                let mut own = Vec::new();
+                let mut at = 0;
+                for rows in requests {
+                    let shape = std::iter::once(*rows).chain(spec.shape[1..].iter().copied()).collect();
+                    let part = bytes[at * row..(at + rows) * row].to_vec();
+                    let Some(one) = device.stage(&HostTensor::new(spec.dtype, shape, part).map_err(text)?)
+                    else {
+                        return Ok(());
+                    };
+                    own.push(one);
+                    at += rows;
+                }
+                staged.push(own);
+            }
+            let mut run = Run::staged(program.clone(), staged).map_err(text)?;
+            to_end(&mut run, &mut *queue)?;
+            let found = bytes(&run.finish().map_err(text)?)?;
+            let mut run = Run::new(program.clone(), buffers).map_err(text)?;
+            to_end(&mut run, &mut *queue)?;
+            if bytes(&run.finish().map_err(text)?)? != found {
+                return Err(format!("{name}: staged rows {requests:?} give other outputs than a buffer"));
+            }
+        }
+        let too_few = Run::staged(program.clone(), Vec::new());
+        if too_few.is_ok() {
+            return Err(format!("{name}: a run began without its inputs"));
         }
     }
     Ok(())

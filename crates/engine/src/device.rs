@@ -1,6 +1,6 @@
 //! What a backend is: a device with partitions, buffers, programs and queues.
 
-use graph::{DType, Graph, Segment};
+use graph::{DType, Graph, HostTensor, Segment};
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
@@ -29,6 +29,12 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// When the device has no room.
     fn buffer(&self, spec: &TensorSpec) -> Result<Box<dyn Buffer>, EngineError>;
+
+    /// Puts a request's rows of one input where runs fetch them from by themselves, so that nothing is copied on the host
+    /// when a run begins. `None` where that gains nothing, or while there is no room.
+    fn stage(&self, _rows: &HostTensor) -> Option<Arc<dyn Staged>> {
+        None
+    }
 
     /// Makes a program of `graph`, cut into `segments` (contiguous, in order, covering every layer).
     ///
@@ -141,6 +147,12 @@ pub trait Buffer: Send {
     fn into_any(self: Box<Self>) -> Box<dyn Any>;
 }
 
+/// A request's rows of one input, staged by [`Device::stage`]. Its room is given back when the last owner drops it.
+pub trait Staged: Any + Send + Sync {
+    /// The rows, for who needs them on the host after all.
+    fn bytes(&self) -> &[u8];
+}
+
 /// A model prepared for one device at one batch size. Shared by every run of it.
 pub trait Program: Send + Sync {
     /// What a run takes, in the model's order.
@@ -157,6 +169,14 @@ pub trait Program: Send + Sync {
     /// # Errors
     /// When the inputs are not the program's.
     fn begin(&self, inputs: Vec<Box<dyn Buffer>>) -> Result<Box<dyn State>, EngineError>;
+
+    /// The same for inputs that lie staged: for each, the rows of several requests in turn. Rows left over are zero.
+    ///
+    /// # Errors
+    /// When they are not the program's, or the device stages nothing.
+    fn begin_staged(&self, _rows: Vec<Vec<Arc<dyn Staged>>>) -> Result<Box<dyn State>, EngineError> {
+        Err(EngineError::Order { act: "begin with staged rows", state: "of a device that stages none" })
+    }
 
     /// A finished run's outputs, in order.
     ///
@@ -245,11 +265,12 @@ pub trait Queue {
         state: &mut dyn State,
     ) -> Result<Ticket, EngineError>;
 
-    /// Does now what the first launch of a run would otherwise have to: capturing, for example.
+    /// Does now what the first launch of a run would otherwise have to: capturing, for example. With `moves` also for runs
+    /// that began on another partition.
     ///
     /// # Errors
     /// When the device refuses.
-    fn warm(&mut self, _program: &dyn Program) -> Result<(), EngineError> {
+    fn warm(&mut self, _program: &dyn Program, _moves: bool) -> Result<(), EngineError> {
         Ok(())
     }
 

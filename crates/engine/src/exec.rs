@@ -10,7 +10,7 @@
 //! between two of them. A run parks only when none is under way, so what is launched ahead bounds the wait for an edge.
 //! Abandoning is dropping the run; a segment that is under way finishes on the device and is forgotten.
 
-use crate::{Buffer, EngineError, Poll, Program, Queue, State, Ticket};
+use crate::{Buffer, EngineError, Poll, Program, Queue, Staged, State, Ticket};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use vocab::Span;
@@ -53,7 +53,20 @@ impl Run {
     /// When the inputs are not the program's.
     pub fn new(program: Arc<dyn Program>, inputs: Vec<Box<dyn Buffer>>) -> Result<Self, EngineError> {
         let state = program.begin(inputs)?;
-        Ok(Self { program, state, next: 0, under_way: VecDeque::new(), parked: false, times: Vec::new() })
+        Ok(Self::at_first(program, state))
+    }
+
+    /// The same on inputs that lie staged, each as the rows of several requests in turn.
+    ///
+    /// # Errors
+    /// When they are not the program's, or its device stages nothing.
+    pub fn staged(program: Arc<dyn Program>, rows: Vec<Vec<Arc<dyn Staged>>>) -> Result<Self, EngineError> {
+        let state = program.begin_staged(rows)?;
+        Ok(Self::at_first(program, state))
+    }
+
+    fn at_first(program: Arc<dyn Program>, state: Box<dyn State>) -> Self {
+        Self { program, state, next: 0, under_way: VecDeque::new(), parked: false, times: Vec::new() }
     }
 
     /// Its program.

@@ -12,6 +12,6 @@ mod exec;
 pub use cpu::{CpuDevice, CpuError, online_cores};
 pub use device::{
     Buffer, Capabilities, Device, DeviceInfo, EngineError, PartitionInfo, Poll, Program, Queue, Residency,
-    SegmentInfo, State, TensorSpec, Ticket,
+    SegmentInfo, Staged, State, TensorSpec, Ticket,
 };
 pub use exec::{Progress, Run};

@@ -27,7 +27,7 @@ fn main() -> ExitCode {
         ["packing"] => packing::run(&folder("packing")),
         ["plan", parts @ ..] => plan::run(&folder("plan"), parts),
         ["dstack", parts @ ..] => spatial::dstack(&folder("dstack"), parts),
-        ["sgprs"] => spatial::sgprs(&folder("sgprs")),
+        ["sgprs", parts @ ..] => spatial::sgprs(&folder("sgprs"), parts),
         ["spine", parts @ ..] => spine::run(&folder("spine"), parts),
         _ => Err(anyhow::anyhow!(
             "name an experiment: cluster [peers|speed|synergy|themis|sharing]…, knee [tables|cores]…, packing, spine [turns|simulator|segments|preemption|fidelity]…"

@@ -1,5 +1,6 @@
 //! Element types and tensors in host memory.
 
+use bytes::Bytes;
 use std::fmt;
 
 /// An element type. Little-endian, row-major everywhere; `Bool` is one byte.
@@ -89,12 +90,12 @@ impl fmt::Display for DType {
     }
 }
 
-/// A dense tensor in host memory, row-major, little-endian.
+/// A dense tensor in host memory, row-major, little-endian. Clones share the bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostTensor {
     dtype: DType,
     shape: Vec<usize>,
-    data: Vec<u8>,
+    data: Bytes,
 }
 
 /// Why bytes and shape do not make a tensor.
@@ -125,7 +126,8 @@ impl HostTensor {
     ///
     /// # Errors
     /// When `data` is not exactly as long as `shape` and `dtype` say.
-    pub fn new(dtype: DType, shape: Vec<usize>, data: Vec<u8>) -> Result<Self, TensorError> {
+    pub fn new(dtype: DType, shape: Vec<usize>, data: impl Into<Bytes>) -> Result<Self, TensorError> {
+        let data = data.into();
         let Some(expected) = byte_len(dtype, &shape) else { return Err(TensorError::TooLarge { shape }) };
         if data.len() != expected {
             return Err(TensorError::Length { shape, dtype, expected, found: data.len() });
@@ -138,7 +140,7 @@ impl HostTensor {
     /// # Errors
     /// When `values` has the wrong length for `shape`.
     pub fn from_f32(shape: Vec<usize>, values: &[f32]) -> Result<Self, TensorError> {
-        Self::new(DType::F32, shape, values.iter().flat_map(|value| value.to_le_bytes()).collect())
+        Self::new(DType::F32, shape, values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>())
     }
 
     /// A tensor of `i64` values.
@@ -146,7 +148,7 @@ impl HostTensor {
     /// # Errors
     /// When `values` has the wrong length for `shape`.
     pub fn from_i64(shape: Vec<usize>, values: &[i64]) -> Result<Self, TensorError> {
-        Self::new(DType::I64, shape, values.iter().flat_map(|value| value.to_le_bytes()).collect())
+        Self::new(DType::I64, shape, values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>())
     }
 
     /// Its element type.
@@ -165,12 +167,6 @@ impl HostTensor {
     #[must_use]
     pub fn data(&self) -> &[u8] {
         &self.data
-    }
-
-    /// Its bytes, giving up the tensor.
-    #[must_use]
-    pub fn into_data(self) -> Vec<u8> {
-        self.data
     }
 
     /// Its elements as `f32`; `None` for another element type.

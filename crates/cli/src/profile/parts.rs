@@ -146,7 +146,7 @@ impl Worker {
     ) -> anyhow::Result<Vec<Span>> {
         let program = program.clone();
         let outcome = self.begin(move |device, queue| -> Result<Vec<Span>, EngineError> {
-            queue.warm(&*program)?;
+            queue.warm(&*program, false)?;
             measure(device, queue, &program, calibration)
         })?;
         Ok(outcome.recv().context("a part's thread ended early")??)

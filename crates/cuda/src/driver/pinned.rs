@@ -2,19 +2,32 @@
 
 use super::{DriverError, Gpu, driver};
 use cudarc::driver::sys;
+use std::sync::Arc;
 
-/// Page-locked host memory, zeroed.
+/// Page-locked host memory, zeroed when it is new.
 #[derive(Debug)]
 pub(crate) struct Pinned {
-    gpu: Gpu,
+    /// Frees the allocation when its last piece is gone.
+    owner: Arc<Allocation>,
     base: *mut u8,
     bytes: usize,
 }
 
-// SAFETY: the memory is owned, and reached only through `&self` and `&mut self`.
+// SAFETY: the memory is this piece's alone, and reached only through `&self` and `&mut self`.
 unsafe impl Send for Pinned {}
 // SAFETY: as above.
 unsafe impl Sync for Pinned {}
+
+#[derive(Debug)]
+struct Allocation {
+    gpu: Gpu,
+    base: *mut u8,
+}
+
+// SAFETY: only frees the memory, once.
+unsafe impl Send for Allocation {}
+// SAFETY: as above.
+unsafe impl Sync for Allocation {}
 
 impl Pinned {
     pub(crate) fn new(gpu: &Gpu, bytes: usize) -> Result<Self, DriverError> {
@@ -24,7 +37,16 @@ impl Pinned {
         let base: *mut u8 = base.cast();
         // SAFETY: the driver gave that many bytes.
         unsafe { base.write_bytes(0, bytes) };
-        Ok(Self { gpu: gpu.clone(), base, bytes })
+        Ok(Self { owner: Arc::new(Allocation { gpu: gpu.clone(), base }), base, bytes })
+    }
+
+    /// Its first `bytes` as memory of their own; none when it has fewer.
+    pub(crate) fn cut(&mut self, bytes: usize) -> Option<Self> {
+        self.bytes = self.bytes.checked_sub(bytes)?;
+        let first = Self { owner: self.owner.clone(), base: self.base, bytes };
+        // SAFETY: that many bytes and more were this piece's.
+        self.base = unsafe { self.base.add(bytes) };
+        Some(first)
     }
 
     pub(crate) const fn address(&self) -> *mut u8 {
@@ -32,7 +54,7 @@ impl Pinned {
     }
 
     pub(crate) const fn bytes(&self) -> &[u8] {
-        // SAFETY: the allocation has that many bytes and lives as long as `self`.
+        // SAFETY: the piece has that many bytes, and its allocation lives as long as `self`.
         unsafe { std::slice::from_raw_parts(self.base, self.bytes) }
     }
 
@@ -42,7 +64,7 @@ impl Pinned {
     }
 }
 
-impl Drop for Pinned {
+impl Drop for Allocation {
     fn drop(&mut self) {
         if self.gpu.bind().is_ok() {
             let _ = driver!(cuMemFreeHost(self.base.cast()));

@@ -63,6 +63,21 @@ impl Stream {
         driver!(cuMemcpyDtoHAsync_v2(to.cast(), from, bytes, self.raw))
     }
 
+    /// Copies from anywhere to anywhere. A source in host memory must stay pinned and unchanged until the copy is over.
+    pub(crate) fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<(), DriverError> {
+        driver!(cuMemcpyAsync(to, from, bytes, self.raw))
+    }
+
+    /// Whether everything enqueued is over.
+    pub(crate) fn is_idle(&self) -> Result<bool, DriverError> {
+        over(driver!(cuStreamQuery(self.raw)))
+    }
+
+    /// Sets bytes on the device to zero.
+    pub(crate) fn clear(&self, at: u64, bytes: usize) -> Result<(), DriverError> {
+        driver!(cuMemsetD8Async(at, 0, bytes, self.raw))
+    }
+
     /// Launches a kernel with pointer arguments.
     pub(crate) fn launch(
         &self,
@@ -74,6 +89,17 @@ impl Stream {
         let mut values = arguments.to_vec();
         let mut pointers: Vec<*mut std::ffi::c_void> =
             values.iter_mut().map(|value| std::ptr::from_mut(value).cast()).collect();
+        self.launch_with(function, grid, block, &mut pointers)
+    }
+
+    /// Launches a kernel with these arguments, which are as large as the kernel says.
+    pub(crate) fn launch_with(
+        &self,
+        function: &Function,
+        grid: [u32; 3],
+        block: u32,
+        arguments: &mut [*mut std::ffi::c_void],
+    ) -> Result<(), DriverError> {
         let [x, y, z] = grid;
         driver!(cuLaunchKernel(
             function.raw,
@@ -85,7 +111,7 @@ impl Stream {
             1,
             0,
             self.raw,
-            pointers.as_mut_ptr(),
+            arguments.as_mut_ptr(),
             std::ptr::null_mut()
         ))
     }
@@ -109,6 +135,15 @@ impl Stream {
         let executable = Executable { raw };
         driver!(cuGraphUpload(raw, self.raw))?;
         Ok(executable)
+    }
+}
+
+/// What the driver says of something it may still be doing.
+const fn over(asked: Result<(), DriverError>) -> Result<bool, DriverError> {
+    match asked {
+        Ok(()) => Ok(true),
+        Err(DriverError { code: sys::CUresult::CUDA_ERROR_NOT_READY, .. }) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -177,11 +212,7 @@ impl Event {
     }
 
     pub(crate) fn is_over(&self) -> Result<bool, DriverError> {
-        match driver!(cuEventQuery(self.raw)) {
-            Ok(()) => Ok(true),
-            Err(DriverError { code: sys::CUresult::CUDA_ERROR_NOT_READY, .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
+        over(driver!(cuEventQuery(self.raw)))
     }
 
     pub(crate) fn synchronize(&self) -> Result<(), DriverError> {

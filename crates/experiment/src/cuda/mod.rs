@@ -3,7 +3,7 @@
 mod check;
 mod cycles;
 mod latency;
-mod model;
+pub(crate) mod model;
 mod preempt;
 mod report;
 mod switch;

@@ -176,8 +176,8 @@ pub(crate) fn run(out: &Path, kind: &str, low_name: &str, high_name: &str) -> an
     let mut best: Option<(f64, f64, String)> = None;
     for length in SEGMENTS {
         let low = device.prepare(&low_graph, &segments_of(&low_graph, low_alone, length))?;
-        queue.warm(&*low)?;
-        queue.warm(&*high)?;
+        queue.warm(&*low, false)?;
+        queue.warm(&*high, false)?;
         warm_time(&device, &mut *queue, &low, 3)?;
         for way in ["ahead 1", "ahead 2", "ahead 3", "gate"] {
             let mut measure = |arrivals: bool| match way.strip_prefix("ahead ") {

@@ -1,23 +1,18 @@
 //! The mixes live on a GPU with parts, and the same arrivals simulated from what the models were measured to cost there.
 
-use super::{Mix, jain, middle};
+use super::{Mix, jain, middle, serving};
 use crate::bars::Bars;
-use crate::spine::live::{inputs, specs};
+use crate::spine::live::specs;
 use crate::statistics::{median, quantile};
 use crate::{host, plot};
 use anyhow::Context as _;
 use cuda::{CudaDevice, CudaOptions, PartOptions, Precision};
 use engine::{CpuDevice, Device, PartitionInfo};
-use graph::zoo::{self, ZooOptions};
-use graph::{ImportLimits, SegmentOptions};
 use sched::journal::{Reader, Record};
 use sched::node::policy::Choice;
 use sched::node::{Act, BucketCost, Decision, Event, ModelSpec};
 use serde::Deserialize;
-use server::live::{
-    Calibration, Handle, Limits, ModelState, Observer, Readiness, Runtime, RuntimeOptions, Submission,
-};
-use server::metrics::Metrics;
+use server::live::{Handle, ModelState, Observer};
 use sim::{Arrivals, BatchEntry, End, Load, ModelEntry, ModelPart, PartEntry, Scenario, SpaceEntry, Tally};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -87,17 +82,7 @@ const HEADER: &str =
 /// Where every model of the mixes is served from.
 fn repository(settings: &Settings, folder: &Path) -> anyhow::Result<()> {
     for (name, slo) in settings.mixes.iter().flat_map(|mix| &mix.models) {
-        let version = folder.join(name).join("1");
-        if !version.join("model.onnx").exists() {
-            std::fs::create_dir_all(&version)?;
-            zoo::write(name, &version.join("model.onnx"), &ZooOptions::default())?;
-        }
-        let config = format!(
-            "max_batch_size: {}\nparameters {{ key: \"raddle.slo_us\" value: {{ string_value: \"{}\" }} }}\n",
-            settings.batch_max,
-            slo * 1_000
-        );
-        std::fs::write(folder.join(name).join("config.pbtxt"), config)?;
+        serving::model(folder, name, settings.batch_max, ("raddle.slo_us", slo * 1_000))?;
     }
     Ok(())
 }
@@ -114,65 +99,16 @@ fn device(settings: &Settings, out: &Path) -> anyhow::Result<Arc<dyn Device>> {
         precision,
         slots: settings.slots,
         slot: Bytes(2 << 30),
+        staging: Bytes(4 << 30),
         cache: Some(out.join("cache")),
-        parts: Some(PartOptions { grid: settings.grid, parts: Vec::new(), overlap: settings.streams.into() }),
+        parts: Some(PartOptions {
+            grid: settings.grid,
+            overlap: settings.streams.into(),
+            ..PartOptions::default()
+        }),
         ..CudaOptions::default()
     };
     Ok(Arc::new(CudaDevice::open(0, &options)?))
-}
-
-fn start(
-    settings: &Settings,
-    device: &Arc<dyn Device>,
-    folder: &Path,
-    (journal, choice): (&Path, &Choice),
-) -> anyhow::Result<Runtime> {
-    let repository = server::repository::scan(folder)?;
-    let options = RuntimeOptions {
-        device: device.clone(),
-        policy: choice.clone(),
-        observers: vec![Observer::journal(journal, choice)?],
-        limits: Limits { in_flight: 1 << 16, in_flight_bytes: 32 << 30, ..Limits::default() },
-        import: ImportLimits::default(),
-        batch_default: settings.batch_max,
-        segments: SegmentOptions::default(),
-        calibration: Calibration { repeats: 5, patience: Span::from_ms(5_000) },
-        staging: Bytes(1 << 30),
-        rules: Vec::new(),
-    };
-    let runtime = Runtime::start(options, repository.entries, Arc::new(Metrics::new()))?;
-    while runtime.handle().readiness() != Readiness::Ready {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Ok(runtime)
-}
-
-/// Sends one model's requests at random times and forgets the answers; the journal remembers them.
-fn send(
-    (handle, tokio): (&Handle, &tokio::runtime::Handle),
-    name: &str,
-    (rate, seconds): (f64, f64),
-    seed: u64,
-) -> anyhow::Result<()> {
-    let model = handle.model(name, None).with_context(|| format!("{name} is not served"))?;
-    let inputs = inputs(&model, 1)?;
-    let mut rng = Rng::new(seed);
-    let begin = Instant::now();
-    let mut at = rng.exponential() / rate;
-    let mut waiting = Vec::new();
-    while at < seconds {
-        let due = begin + Duration::from_secs_f64(at);
-        std::thread::sleep(due.saturating_duration_since(Instant::now()));
-        let submission =
-            Submission { model: model.clone(), inputs: inputs.clone(), rows: 1, class: None, timeout: None };
-        let ticket = handle.submit(submission)?;
-        waiting.push(tokio.spawn(async move { drop(ticket.outcome().await) }));
-        at += rng.exponential() / rate;
-    }
-    for one in waiting {
-        tokio.block_on(one)?;
-    }
-    Ok(())
 }
 
 /// The least unit-time of a row, in unit-seconds, among sizes and batches that keep half the promise; or among all.
@@ -226,7 +162,8 @@ pub(super) fn run(folder: &Path, out: &Path) -> anyhow::Result<bool> {
         let choice = Choice::named(policy).with_context(|| format!("no policy is called {policy:?}"))?;
         let journal = out.join(format!("{policy}.jsonl"));
         let begin = Instant::now();
-        let runtime = start(&settings, &device, &models, (&journal, &choice))?;
+        let observers = vec![Observer::journal(&journal, &choice)?];
+        let runtime = serving::start(&device, &models, observers, &choice)?;
         host::say(&format!("{policy}: ready after {:.1} s", begin.elapsed().as_secs_f64()));
         let handle = runtime.handle();
         let mut missing = Vec::new();
@@ -237,7 +174,7 @@ pub(super) fn run(folder: &Path, out: &Path) -> anyhow::Result<bool> {
                 continue;
             }
             // Weights come, caches warm up.
-            send((&handle, tokio.handle()), &model.name, (200.0, 0.2), 1)?;
+            serving::send((&handle, tokio.handle()), &model.name, &poisson((200.0, 0.2), 1))?;
         }
         if least.is_empty() {
             std::thread::sleep(Duration::from_millis(200));
@@ -277,7 +214,14 @@ pub(super) fn run(folder: &Path, out: &Path) -> anyhow::Result<bool> {
     judge(out, &settings, &rows)
 }
 
-/// A client a model of a mix, all at once, until everything is answered.
+/// Random times of so many a second within so many seconds.
+fn poisson((rate, seconds): (f64, f64), seed: u64) -> Vec<f64> {
+    let mut rng = Rng::new(seed);
+    let next = |at: &f64| Some(at + rng.exponential() / rate);
+    std::iter::successors(Some(0.0), next).skip(1).take_while(|at| *at < seconds).collect()
+}
+
+/// The clients of a mix, all at once, until everything is answered.
 fn ask_all(
     (handle, tokio): (&Handle, &tokio::runtime::Handle),
     mix: &Mix,
@@ -288,7 +232,8 @@ fn ask_all(
         let mut threads = Vec::new();
         for (place, (rate, (name, _))) in rates.iter().zip(&mix.models).enumerate() {
             let (rate, seed) = (*rate, 7 + place as u64);
-            threads.push(scope.spawn(move || send((handle, tokio), name, (rate, seconds), seed)));
+            let times = poisson((rate, seconds), seed);
+            threads.push(scope.spawn(move || serving::send((handle, tokio), name, &times)));
         }
         for thread in threads {
             thread.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a client panicked")))?;

@@ -1,9 +1,12 @@
 //! Spatial sharing in simulation: D-STACK beside every rival on mixes of models, and SGPRS's pivot.
 
+mod change;
 mod device;
 mod live;
 mod mixes;
 mod pivot;
+mod serving;
+mod tasks;
 
 use serde::{Deserialize, Serialize};
 use sim::{Arrivals, Load, Scenario, Simulation, Summary};
@@ -54,9 +57,18 @@ pub(crate) fn dstack(folder: &Path, parts: &[&str]) -> anyhow::Result<bool> {
     }
 }
 
-/// Simulates SGPRS's pivot; whether every bar was met.
-pub(crate) fn sgprs(folder: &Path) -> anyhow::Result<bool> {
-    pivot::run(folder, &toml::from_str(&std::fs::read_to_string(folder.join("run.toml"))?)?)
+/// Simulates SGPRS's pivot, measures it on a GPU, or what changing partitions costs there; whether every bar was met.
+pub(crate) fn sgprs(folder: &Path, parts: &[&str]) -> anyhow::Result<bool> {
+    match parts {
+        [] => pivot::run(folder, &toml::from_str(&std::fs::read_to_string(folder.join("run.toml"))?)?),
+        ["live", out] => tasks::run(folder, Path::new(out)),
+        ["live-report"] => tasks::report(folder),
+        ["change", out] => change::run(Path::new(out)),
+        ["probe", cache] => change::probe(Path::new(cache)),
+        _ => anyhow::bail!(
+            "sgprs takes `live OUT` or `change OUT` on a machine with a GPU, `live-report` or nothing"
+        ),
+    }
 }
 
 fn load(model: &str, arrivals: Arrivals) -> Load {

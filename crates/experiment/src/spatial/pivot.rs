@@ -64,14 +64,14 @@ fn ways(settings: &PivotSettings) -> Vec<Way> {
     for count in &settings.contexts {
         // Whole inferences, earliest deadline first, on disjoint parts.
         ways.push(Way {
-            name: format!("naive, {count} disjoint"),
+            name: format!("naive {count} disjoint"),
             choice: named("edf"),
             space: contexts(*count, 1.0, 1),
         });
         for over in &settings.over {
             let streams = if *count <= 2 { 3 } else { 2 };
             ways.push(Way {
-                name: format!("sgprs, {count} contexts x {over}"),
+                name: format!("sgprs {count} contexts x {over}"),
                 choice: named("sgprs"),
                 space: contexts(*count, *over, streams),
             });
@@ -102,64 +102,78 @@ fn simulated(settings: &PivotSettings, way: &Way, tasks: u32) -> anyhow::Result<
     Ok((middle(missed), middle(done)))
 }
 
+/// Tasks, missed deadlines of all, and answers in time a second, by ascending tasks.
+pub(super) type Points = Vec<(u32, f64, f64)>;
+
 /// Everything; whether every bar was met.
 pub(super) fn run(folder: &Path, settings: &PivotSettings) -> anyhow::Result<bool> {
-    let ways = ways(settings);
     let mut lines = Vec::new();
-    let (mut misses, mut frames): (Vec<plot::Curve>, Vec<plot::Curve>) = (Vec::new(), Vec::new());
-    let mut pivots: Vec<(String, u32, f64)> = Vec::new();
-    for way in &ways {
-        let mut missed: Vec<(f64, f64)> = Vec::new();
-        let mut done: Vec<(f64, f64)> = Vec::new();
+    let mut ways: Vec<(String, Points)> = Vec::new();
+    for way in self::ways(settings) {
+        let mut points = Points::new();
         for tasks in &settings.tasks {
-            let (miss, rate) = simulated(settings, way, *tasks)?;
-            lines.push(format!("{},{tasks},{miss:.5},{rate:.1}", way.name.replace(", ", " ")));
-            missed.push((f64::from(*tasks), miss));
-            done.push((f64::from(*tasks), rate));
+            let (missed, fps) = simulated(settings, &way, *tasks)?;
+            lines.push(format!("{},{tasks},{missed:.5},{fps:.1}", way.name));
+            points.push((*tasks, missed, fps));
         }
-        let kept = missed.iter().take_while(|(_, miss)| *miss <= settings.pivot).count();
-        let pivot = kept.checked_sub(1).map_or(0, |last| settings.tasks[last]);
-        // How fast misses grow behind the pivot: the largest step between neighbours.
-        let steps = missed.windows(2).map(|pair| (pair[1].1 - pair[0].1) / (pair[1].0 - pair[0].0));
-        pivots.push((way.name.clone(), pivot, steps.fold(0.0, f64::max)));
-        misses.push((way.name.clone(), missed));
-        frames.push((way.name.clone(), done));
-        host::say(&format!("{}: {pivot} tasks", way.name));
+        host::say(&way.name);
+        ways.push((way.name, points));
     }
     host::csv(&folder.join("pivot.csv"), "way,tasks,missed,fps", lines.into_iter())?;
-    let shown = |curves: &[plot::Curve]| -> Vec<plot::Curve> {
-        let wanted = |name: &str| {
-            !name.starts_with("sgprs") || name.contains("3 contexts") || name.contains("2 contexts x 1.5")
-        };
-        curves.iter().filter(|(name, _)| wanted(name)).cloned().collect()
-    };
-    let axis = "tasks of 30 inferences a second";
-    plot::lines(
-        &folder.join("missed.svg"),
-        "ResNet-18 tasks: deadlines missed",
-        (axis, "share"),
-        &shown(&misses),
-    )?;
-    plot::lines(
-        &folder.join("fps.svg"),
-        "ResNet-18 tasks: answers in time a second",
-        (axis, "a second"),
-        &shown(&frames),
-    )?;
-    judge(folder, settings, &pivots)
-}
-
-fn judge(folder: &Path, settings: &PivotSettings, pivots: &[(String, u32, f64)]) -> anyhow::Result<bool> {
+    draw(folder, "", &ways, "ResNet-18 tasks")?;
     let mut bars = Bars::default();
     bars.note(&format!(
         "simulated on an RTX 2080 Ti fitted to published figures, {} ms, medians of {} seeds; a GPU's own record comes beside it",
         settings.duration_ms, settings.seeds
     ));
-    for (name, pivot, step) in pivots {
-        bars.note(&format!("{name}: {pivot} tasks without misses, steepest step {step:.2}"));
+    judge(&mut bars, &ways, settings.pivot);
+    bars.finish(folder)
+}
+
+/// Draws misses and answers over tasks into files that begin with `prefix`.
+pub(super) fn draw(
+    folder: &Path,
+    prefix: &str,
+    ways: &[(String, Points)],
+    title: &str,
+) -> anyhow::Result<()> {
+    let wanted = |name: &str| {
+        !name.starts_with("sgprs") || name.contains("3 contexts") || name.contains("2 contexts x 1.5")
+    };
+    let shown = |value: fn(&(u32, f64, f64)) -> f64| -> Vec<plot::Curve> {
+        let curve = |points: &Points| points.iter().map(|point| (f64::from(point.0), value(point))).collect();
+        let ways = ways.iter().filter(|(name, _)| wanted(name));
+        ways.map(|(name, points)| (name.clone(), curve(points))).collect()
+    };
+    let axis = "tasks of 30 inferences a second";
+    let file = |name: &str| folder.join(format!("{prefix}{name}.svg"));
+    let missed = shown(|point| point.1);
+    plot::lines(&file("missed"), &format!("{title}: deadlines missed"), (axis, "share"), &missed)?;
+    let answered = shown(|point| point.2);
+    plot::lines(&file("fps"), &format!("{title}: answers in time a second"), (axis, "a second"), &answered)
+}
+
+/// The last number of tasks before misses pass `limit`, and how fast misses grow behind it: the largest step between
+/// neighbours, share of deadlines a task.
+fn pivot(points: &Points, limit: f64) -> (u32, f64) {
+    let kept = points.iter().take_while(|(_, missed, _)| *missed <= limit).count();
+    let last = kept.checked_sub(1).map_or(0, |last| points[last].0);
+    let step = |pair: &[(u32, f64, f64)]| (pair[1].1 - pair[0].1) / f64::from(pair[1].0 - pair[0].0);
+    (last, points.windows(2).map(step).fold(0.0, f64::max))
+}
+
+/// The bars of ways called `one …`, `naive …` and `sgprs …`.
+pub(super) fn judge(bars: &mut Bars, ways: &[(String, Points)], limit: f64) {
+    let pivots: Vec<(&str, u32, f64)> = ways
+        .iter()
+        .map(|(name, points)| (name.as_str(), pivot(points, limit)))
+        .map(|(name, (tasks, step))| (name, tasks, step))
+        .collect();
+    for (name, tasks, step) in &pivots {
+        bars.note(&format!("{name}: {tasks} tasks without misses, steepest step {step:.4} a task"));
     }
     let best = |prefix: &str| {
-        pivots.iter().filter(|(name, ..)| name.starts_with(prefix)).max_by_key(|(_, pivot, _)| *pivot)
+        pivots.iter().filter(|(name, ..)| name.starts_with(prefix)).max_by_key(|(_, tasks, _)| *tasks)
     };
     if let (Some(ours), Some(naive), Some(one)) = (best("sgprs"), best("naive"), best("one")) {
         let over = |other: u32| f64::from(ours.1) / f64::from(other.max(1));
@@ -172,5 +186,4 @@ fn judge(folder: &Path, settings: &PivotSettings, pivots: &[(String, u32, f64)])
             "",
         );
     }
-    bars.finish(folder)
 }

@@ -4,11 +4,11 @@ use super::handle::{ModelInfo, ModelState, Outcome, Readiness, Timing};
 use super::preparing::{Claim, Taker};
 use super::runtime::{Message, Served, Shared, Work};
 use super::scheduler::wall_ms;
-use super::variant::{Binding, Variant, buckets};
+use super::variant::{Binding, Rows, Variant, buckets};
 use crate::metrics::{End, Ended};
 use crate::repository::ModelEntry;
 use engine::{Buffer, Device, EngineError, Program, Queue, Residency, Run};
-use graph::{Batch, Dim, Graph, HostTensor, Model, Port, SegmentOptions, Segmentation, Sizes};
+use graph::{Batch, Dim, Graph, Model, Port, SegmentOptions, Segmentation, Sizes};
 use sched::node::{BucketCost, ModelSpec, PartCost, PartCosts, Promise, WeightGroup};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(super) enum Job {
 /// A submission without its variant.
 pub(super) struct Parts {
     pub(super) request: Request,
-    pub(super) inputs: Arc<Vec<HostTensor>>,
+    pub(super) inputs: Arc<Vec<Rows>>,
     pub(super) reply: super::runtime::Reply,
     pub(super) claim: Claim,
 }
@@ -97,6 +97,8 @@ pub(super) struct Loader {
     pub(super) batch_default: u32,
     pub(super) variants_max: usize,
     pub(super) calibration: Calibration,
+    /// Whether runs go on on other partitions than they began on.
+    pub(super) moves: bool,
 }
 
 impl Loader {
@@ -283,7 +285,7 @@ impl Loader {
         for partition in self.device.partitions().iter().map(|part| part.id) {
             let all = || {
                 let mut queue = self.device.open(partition)?;
-                programs.iter().try_for_each(|(_, program)| queue.warm(&**program))
+                programs.iter().try_for_each(|(_, program)| queue.warm(&**program, self.moves))
             };
             let warmed = std::thread::scope(|scope| scope.spawn(all).join());
             let why = || "the thread that captures for it panicked".to_owned();

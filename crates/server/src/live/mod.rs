@@ -5,8 +5,10 @@
 //!     ▲                          │        ▲                                          │
 //!     └────────Outcome───────────┘        └────────────── events ────────────────────┘
 //! ```
-//! A loader thread prepares models, and new shapes of models that take several, beside them.
+//! A loader thread prepares models, and new shapes of models that take several, beside them. What can be copied without a
+//! partition is: inputs are staged by who submits them, answers are taken apart by threads of their own.
 
+mod answer;
 mod handle;
 mod load;
 mod mover;

@@ -67,7 +67,7 @@ impl Mover {
 
     fn tell(&self, event: Event) {
         // A scheduler that has ended needs to know nothing more.
-        let _ = self.events.send(Message::Device { event, answers: None });
+        let _ = self.events.send(Message::Device { event, computed: None });
     }
 
     fn of(&self, model: ModelId) -> &[Arc<dyn Residency>] {

@@ -1,11 +1,11 @@
 //! A partition's thread: it alone touches its queue. It runs one batch at a time, looks at its control word at every
 //! segment edge, and keeps parked runs.
 
+use super::answer::Computed;
 use super::handle::Timing;
 use super::runtime::{Clock, Message};
-use super::variant::{Variant, gather, scatter};
+use super::variant::{Rows, Variant, begin};
 use engine::{Device, EngineError, Progress, Queue, Run};
-use graph::HostTensor;
 use sched::node::{Event, Window};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +25,7 @@ pub(super) enum Command {
 pub(super) struct Start {
     pub(super) run: RunId,
     pub(super) variant: Arc<Variant>,
-    pub(super) inputs: Vec<Arc<Vec<HostTensor>>>,
+    pub(super) inputs: Vec<Arc<Vec<Rows>>>,
     pub(super) rows: Vec<u32>,
     pub(super) window: Window,
     /// It parks by itself before this segment.
@@ -34,12 +34,6 @@ pub(super) struct Start {
 
 /// Parked runs of a device: a run may go on on another of its partitions than it stopped on.
 pub(super) type Lot = Arc<Mutex<BTreeMap<RunId, Active>>>;
-
-/// A finished run's answers, one set of outputs a request, and where its time went (without queueing).
-pub(super) struct Answers {
-    pub(super) outputs: Vec<Vec<HostTensor>>,
-    pub(super) timing: Timing,
-}
 
 /// The words a partition reads at every edge: the run to park and the run to abandon, each as its number plus one.
 #[derive(Debug, Default)]
@@ -139,7 +133,7 @@ impl Partition {
 
     fn tell(&self, event: Event) {
         // The scheduler outlives its partitions; once it is gone there is nobody to tell.
-        let _ = self.events.send(Message::Device { event, answers: None });
+        let _ = self.events.send(Message::Device { event, computed: None });
     }
 
     fn start(&mut self, start: Start) {
@@ -156,15 +150,14 @@ impl Partition {
             return self.tell(Event::RunAbandoned { run });
         }
         self.tell(Event::RunStarted { run });
-        let begin = Instant::now();
+        let begun = Instant::now();
         let rows = start.rows.iter().sum();
         let program = start.variant.program(rows).clone();
         let ready = start.variant.await_load();
-        let inputs = ready.and_then(|()| gather(&*self.device, &*program, &start.inputs));
-        match inputs.and_then(|inputs| Run::new(program, inputs)) {
+        match ready.and_then(|()| begin(&*self.device, program, &start.inputs)) {
             Err(error) => self.tell(Event::RunFailed { run, why: error.to_string() }),
             Ok(active) => {
-                let timing = Timing { input: Span::from(begin.elapsed()), ..Timing::default() };
+                let timing = Timing { input: Span::from(begun.elapsed()), ..Timing::default() };
                 let (id, batched) = (start.run, start.variant.batched);
                 let (rows, until) = (start.rows, start.until);
                 self.go_on(Active { id, run: active, rows, batched, timing, since: now, until });
@@ -247,15 +240,12 @@ impl Partition {
         let segments = active.run.take_times();
         let computed = self.clock.now();
         active.timing.compute = computed.since(active.since) - active.timing.input;
-        let outputs = active.run.finish();
-        let answers = outputs.and_then(|outputs| scatter(&outputs, &active.rows, active.batched));
-        match answers {
+        match active.run.finish() {
             Ok(outputs) => {
-                let timing = Timing { output: self.clock.now().since(computed), ..active.timing };
-                let answers = Some(Answers { outputs, timing });
-                let _ = self
-                    .events
-                    .send(Message::Device { event: Event::RunFinished { run, segments }, answers });
+                let Active { rows, batched, timing, .. } = active;
+                let computed = Some(Computed { outputs, rows, batched, timing, at: computed });
+                let event = Event::RunFinished { run, segments };
+                let _ = self.events.send(Message::Device { event, computed });
             }
             Err(error) => self.tell(Event::RunFailed { run, why: error.to_string() }),
         }

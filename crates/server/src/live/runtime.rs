@@ -1,19 +1,20 @@
 //! The runtime's shared state and its start and stop.
 
 use super::Handle;
+use super::answer::{Answerers, Computed};
 use super::handle::{ModelInfo, ModelState, Outcome, Readiness, Submission, SubmitError, Ticket};
 use super::load::{Calibration, Job, Loader, Parts};
 use super::mover;
 use super::observe::Observer;
-use super::partition::{self, Answers};
+use super::partition;
 use super::preparing::{Claim, Preparing, Taker};
 use super::rules::TenantRule;
 use super::scheduler::{Scheduler, first_events};
-use super::variant::{Binding, Variant, binding};
+use super::variant::{Binding, Rows, Variant, binding, stage};
 use crate::metrics::{Metrics, ModelMetrics};
 use crate::repository::{ModelConfig, ModelEntry};
 use engine::{Device, EngineError, Residency};
-use graph::{Dim, HostTensor, ImportLimits, Model, Port, SegmentOptions};
+use graph::{Dim, ImportLimits, Model, Port, SegmentOptions};
 use sched::node::policy::Choice;
 use sched::node::{Event, ModelSpec, NodeWorld, WeightGroup};
 use std::collections::BTreeMap;
@@ -42,7 +43,7 @@ pub(super) enum Message {
     },
     Device {
         event: Event,
-        answers: Option<Answers>,
+        computed: Option<Computed>,
     },
     AddModel {
         spec: ModelSpec,
@@ -62,7 +63,7 @@ pub(super) enum Message {
 pub(super) struct Work {
     pub(super) request: Request,
     pub(super) variant: Arc<Variant>,
-    pub(super) inputs: Arc<Vec<HostTensor>>,
+    pub(super) inputs: Arc<Vec<Rows>>,
     pub(super) reply: Reply,
 }
 
@@ -198,6 +199,7 @@ impl Served {
 pub(super) struct Shared {
     models: BTreeMap<(String, u64), Arc<Served>>,
     entrance: Mutex<Entrance>,
+    device: Arc<dyn Device>,
     clock: Clock,
     limits: Limits,
     pub(super) import: ImportLimits,
@@ -304,7 +306,11 @@ impl Shared {
 
         let (sender, outcome) = oneshot::channel();
         let reply = Reply { sender, room };
-        let inputs = Arc::new(inputs);
+        // Before it is numbered: copying takes its time, and many clients copy at once.
+        let inputs = Arc::new(match &variant {
+            Some(_) => stage(&*self.device, inputs),
+            None => inputs.into_iter().map(Rows::Host).collect(),
+        });
         let mut entrance = self.entrance.lock().unwrap_or_else(PoisonError::into_inner);
         let id = entrance.next;
         entrance.next = RequestId(id.0 + 1);
@@ -473,6 +479,7 @@ impl Runtime {
         let shared = Arc::new(Shared {
             models,
             entrance: Mutex::new(Entrance { next: RequestId(0), inbox, loader: loader_inbox }),
+            device: options.device.clone(),
             clock,
             limits: options.limits,
             import: options.import,
@@ -484,6 +491,7 @@ impl Runtime {
         });
         let mut scheduler = Scheduler {
             mover,
+            answerers: Answerers::start(clock)?,
             world: NodeWorld::new(),
             policy: options.policy.build(),
             workers,
@@ -505,6 +513,7 @@ impl Runtime {
             batch_default: options.batch_default,
             variants_max: options.limits.variants,
             calibration: options.calibration,
+            moves: options.policy.moves(),
         };
         let scheduler =
             std::thread::Builder::new().name("scheduler".into()).spawn(move || scheduler.serve(&messages))?;

@@ -1,10 +1,11 @@
 //! The scheduler thread: drains every ready message, takes one turn, carries its decisions out. The only thread that
 //! sees the world.
 
-use super::handle::{Answer, Outcome, Timing};
+use super::answer::{Answerers, Computed, Finished};
+use super::handle::{Outcome, Timing};
 use super::mover::{self, Order};
 use super::observe::Observer;
-use super::partition::{Answers, Command, Start, Worker};
+use super::partition::{Command, Start, Worker};
 use super::rules::TenantRule;
 use super::runtime::{Clock, Message, Work};
 use crate::metrics::{End, Ended, Metrics, ModelMetrics};
@@ -38,6 +39,7 @@ pub(super) struct Scheduler {
     pub(super) metrics: Arc<Metrics>,
     pub(super) clock: Clock,
     pub(super) mover: Sender<Order>,
+    pub(super) answerers: Answerers,
 }
 
 /// A run as this driver keeps it.
@@ -62,14 +64,14 @@ impl Scheduler {
                 Err(RecvTimeoutError::Disconnected) => break,
             };
             let mut events = Vec::new();
-            let mut answers = HashMap::new();
+            let mut computed = HashMap::new();
             let mut stop = false;
             for message in first.into_iter().chain(inbox.try_iter()).take(DRAIN_MAX) {
-                stop |= self.fold(message, &mut events, &mut answers);
+                stop |= self.fold(message, &mut events, &mut computed);
             }
             let now = self.clock.now();
             if !events.is_empty() || wake.is_some_and(|at| at <= now) {
-                wake = self.turn(now, events, answers);
+                wake = self.turn(now, events, computed);
             }
             if now.since(flushed) >= FLUSH_EVERY {
                 flushed = now;
@@ -87,7 +89,7 @@ impl Scheduler {
         &mut self,
         message: Message,
         events: &mut Vec<Event>,
-        answers: &mut HashMap<RunId, Answers>,
+        computed: &mut HashMap<RunId, Computed>,
     ) -> bool {
         match message {
             Message::Submit(work) => {
@@ -95,9 +97,9 @@ impl Scheduler {
                 self.works.insert(work.request.id, work);
             }
             Message::Cancel { request } => events.push(Event::RequestCancelled { request }),
-            Message::Device { event, answers: found } => {
+            Message::Device { event, computed: found } => {
                 if let (Event::RunFinished { run, .. }, Some(found)) = (&event, found) {
-                    answers.insert(*run, found);
+                    computed.insert(*run, found);
                 }
                 events.push(event);
             }
@@ -120,7 +122,12 @@ impl Scheduler {
         false
     }
 
-    fn turn(&mut self, now: Time, events: Vec<Event>, mut answers: HashMap<RunId, Answers>) -> Option<Time> {
+    fn turn(
+        &mut self,
+        now: Time,
+        events: Vec<Event>,
+        mut computed: HashMap<RunId, Computed>,
+    ) -> Option<Time> {
         let begin = Instant::now();
         let turn = turn(&mut self.world, &mut *self.policy, now, &events);
         self.metrics.turn_took(Span::from(begin.elapsed()));
@@ -128,7 +135,7 @@ impl Scheduler {
             observer.turn(now, &events, &turn.accepted);
         }
         for event in &events {
-            self.tell(now, event, &mut answers);
+            self.tell(now, event, &mut computed);
         }
         let stop = |decision: &Decision| match decision.act {
             Act::Until { run, segment } => Some((run, usize::try_from(segment).ok()?)),
@@ -147,7 +154,7 @@ impl Scheduler {
     }
 
     /// Answers requests whose runs are over.
-    fn tell(&mut self, now: Time, event: &Event, answers: &mut HashMap<RunId, Answers>) {
+    fn tell(&mut self, now: Time, event: &Event, computed: &mut HashMap<RunId, Computed>) {
         match event {
             Event::RunStarted { run } => {
                 if let Some(book) = self.runs.get_mut(run) {
@@ -156,17 +163,11 @@ impl Scheduler {
             }
             Event::RunFinished { run, .. } => {
                 let Some(book) = self.runs.remove(run) else { return };
-                let Some(Answers { outputs, timing }) = answers.remove(run) else { return };
-                if let Some(metrics) = self.models.get(&book.model) {
-                    metrics.ran(book.rows, timing);
-                }
-                for (request, outputs) in book.requests.iter().zip(outputs) {
-                    let Some(work) = self.works.remove(request) else { continue };
-                    let timing = Timing { queue: book.began.since(work.request.arrival), ..timing };
-                    self.ended(now, &work, End::Done, timing);
-                    let answer = Answer { outputs, timing, batch_rows: book.rows };
-                    work.answer(Outcome::Done(answer));
-                }
+                let Some(computed) = computed.remove(run) else { return };
+                let works = book.requests.iter().map(|request| self.works.remove(request)).collect();
+                let metrics = self.models.get(&book.model).cloned();
+                let (began, batch_rows) = (book.began, book.rows);
+                self.answerers.answer(Finished { works, computed, began, batch_rows, metrics });
             }
             Event::RunFailed { run, why } => {
                 let Some(book) = self.runs.remove(run) else { return };
@@ -275,9 +276,7 @@ impl Scheduler {
     }
 
     fn ended(&mut self, now: Time, work: &Work, end: End, timing: Timing) {
-        if end != End::Done {
-            self.touched.push(work.request.model);
-        }
+        self.touched.push(work.request.model);
         let Some(metrics) = self.models.get(&work.request.model) else { return };
         let (class, rows) = (work.request.class, work.request.rows);
         let total = now.since(work.request.arrival);
@@ -324,6 +323,7 @@ impl Scheduler {
                 tracing::error!("a partition's thread panicked");
             }
         }
+        self.answerers.stop();
         for (_, work) in self.works {
             work.answer(Outcome::Failed { why: "the server stopped before it could answer".into() });
         }

@@ -1,6 +1,6 @@
 //! A model at one set of free sizes: its programs by batch bucket, and how requests become runs of them.
 
-use engine::{Buffer, Device, EngineError, Program, Residency, TensorSpec};
+use engine::{Buffer, Device, EngineError, Program, Residency, Run, Staged, TensorSpec};
 use graph::{Dim, HostTensor, Port};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -90,17 +90,63 @@ impl Variant {
     }
 }
 
+/// A request's rows of one input, as they wait for their run.
+pub(super) enum Rows {
+    /// In memory of the host; copied when the run begins.
+    Host(HostTensor),
+    /// Where the run fetches them from by itself.
+    Staged(Arc<dyn Staged>),
+}
+
+impl Rows {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Host(tensor) => tensor.data(),
+            Self::Staged(staged) => staged.bytes(),
+        }
+    }
+}
+
+/// A request's inputs, staged as far as the device has room for it.
+pub(super) fn stage(device: &dyn Device, inputs: Vec<HostTensor>) -> Vec<Rows> {
+    let one = |tensor: HostTensor| device.stage(&tensor).map_or(Rows::Host(tensor), Rows::Staged);
+    inputs.into_iter().map(one).collect()
+}
+
+/// A run of `program` on the rows of each request in turn; rows left over are zero.
+pub(super) fn begin(
+    device: &dyn Device,
+    program: Arc<dyn Program>,
+    requests: &[Arc<Vec<Rows>>],
+) -> Result<Run, EngineError> {
+    let staged = |place: usize| {
+        let one = |request: &Arc<Vec<Rows>>| match &request[place] {
+            Rows::Staged(staged) => Some(staged.clone()),
+            Rows::Host(tensor) => device.stage(tensor),
+        };
+        requests.iter().map(one).collect::<Option<Vec<_>>>()
+    };
+    let all: Option<Vec<_>> = (0..program.inputs().len()).map(staged).collect();
+    match all {
+        Some(rows) if !rows.is_empty() => Run::staged(program, rows),
+        _ => {
+            let inputs = gather(device, &*program, requests)?;
+            Run::new(program, inputs)
+        }
+    }
+}
+
 /// Input buffers of `program`, filled with the rows of each request in turn; rows left over stay zero.
-pub(super) fn gather(
+fn gather(
     device: &dyn Device,
     program: &dyn Program,
-    requests: &[Arc<Vec<HostTensor>>],
+    requests: &[Arc<Vec<Rows>>],
 ) -> Result<Vec<Box<dyn Buffer>>, EngineError> {
     let one = |(place, spec): (usize, &TensorSpec)| {
         let mut buffer = device.buffer(spec)?;
         let mut offset = 0;
         for request in requests {
-            let bytes = request[place].data();
+            let bytes = request[place].bytes();
             buffer.write(offset, bytes)?;
             offset += bytes.len();
         }

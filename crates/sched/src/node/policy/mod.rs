@@ -163,6 +163,12 @@ impl Choice {
         }
     }
 
+    /// Whether its runs go on on other partitions than they began on.
+    #[must_use]
+    pub const fn moves(&self) -> bool {
+        matches!(self, Self::Sgprs { .. } | Self::Daris)
+    }
+
     /// A fresh policy.
     #[must_use]
     pub fn build(&self) -> Box<dyn Policy<NodeWorld>> {
