@@ -10,7 +10,7 @@
 //!
 //! The timetable is made for each session anew, from what runs are believed to take and the rates seen.
 
-use super::starts::{Point, Sizes, Starts, optimum, promise, units_of};
+use super::starts::{Point, Sizes, Starts, best_point, promise, units_of};
 use crate::Policy;
 use crate::node::{Decision, NodeWorld, Rule, Why};
 use std::collections::BTreeMap;
@@ -29,6 +29,10 @@ pub struct DStack {
     timetable: Vec<Reservation>,
     /// Unit-time given to each model lately.
     served: BTreeMap<ModelId, u128>,
+    /// Where each model runs in this session.
+    points: BTreeMap<ModelId, Point>,
+    /// How much answering soon counts beside units spent, as [`Point::worth`] has it.
+    haste: f64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +43,12 @@ struct Reservation {
     end: Time,
     rows: u32,
 }
+
+/// How much answering soon may count, most first.
+const HASTES: [f64; 5] = [1.0, 0.75, 0.5, 0.25, 0.0];
+
+/// Hundredths of the units that the rates seen may need for a haste to be affordable.
+const AFFORDED: f64 = 0.7;
 
 /// A run that could begin now.
 #[derive(Clone, Copy, Debug)]
@@ -68,9 +78,10 @@ impl DStack {
             .collect();
         models.sort_unstable();
         let Some((length, _)) = models.last().copied() else { return };
+        self.choose(now, world, sizes);
         self.session = Some((now, now + length));
         for (within, model) in models {
-            let point = optimum(now, world, model, sizes);
+            let point = self.point(now, world, model, sizes);
             let runs = (length.ns() / within.ns().max(1)).clamp(1, RUNS_MAX);
             let mut earliest = now;
             for run in 0..runs {
@@ -84,6 +95,31 @@ impl DStack {
             }
         }
         self.timetable.sort_by_key(|reservation| (reservation.begin, reservation.model));
+    }
+
+    /// Chooses where models run: at the points of greatest efficacy (section 5), as long as the units suffice for the rates
+    /// seen; the less they do, the more it counts how few units a row takes.
+    fn choose(&mut self, now: Time, world: &NodeWorld, sizes: &Sizes) {
+        for haste in HASTES {
+            self.haste = haste;
+            self.points.clear();
+            let mut needed = 0.0;
+            for spec in world.models() {
+                let Some(gap) = world.row_gap(now, spec.id) else { continue };
+                let point = best_point(now, world, spec.id, sizes, haste);
+                needed += 1.0 / (point.rate() * gap.as_secs_f64().max(1e-9));
+                self.points.insert(spec.id, point);
+            }
+            if needed <= AFFORDED * f64::from(sizes.whole) {
+                break;
+            }
+        }
+    }
+
+    /// Where a model runs in this session.
+    fn point(&mut self, now: Time, world: &NodeWorld, model: ModelId, sizes: &Sizes) -> Point {
+        let haste = self.haste;
+        *self.points.entry(model).or_insert_with(|| best_point(now, world, model, sizes, haste))
     }
 
     /// The first time from `earliest` to `latest` at which a part of the point's size is free.
@@ -164,9 +200,18 @@ impl DStack {
         let mut begun: Vec<ModelId> = Vec::new();
         models.retain(|model| starts.rows(*model) > 0);
         while !models.is_empty() {
-            models.sort_by_key(|model| (self.served.get(model).copied().unwrap_or(0), *model));
-            let model = models.remove(0);
-            let point = optimum(starts.now, starts.world, model, sizes);
+            // Where units are scarce a full batch goes before one that may yet fill.
+            let mut order: Vec<(bool, u128, ModelId)> = Vec::with_capacity(models.len());
+            for model in &models {
+                let point = self.point(starts.now, starts.world, *model, sizes);
+                let fills = self.haste < 1.0
+                    && starts.rows(*model) < point.rows
+                    && can_wait(starts, *model, &point);
+                order.push((fills, self.served.get(model).copied().unwrap_or(0), *model));
+            }
+            let Some((_, _, model)) = order.into_iter().min() else { break };
+            models.retain(|other| *other != model);
+            let point = self.point(starts.now, starts.world, model, sizes);
             // A model with a run under way takes more units only for a full batch, or for who cannot wait for its end.
             let busy = starts.is_active(model) || begun.contains(&model);
             if busy && starts.rows(model) < point.rows && can_wait(starts, model, &point) {
@@ -206,7 +251,8 @@ impl DStack {
                 continue;
             }
             let candidate = Candidate { point: Point { rows, units, time }, partition, beside: 0 };
-            let worse = |best: &Candidate| best.point.efficacy() > candidate.point.efficacy() * (1.0 + 1e-9);
+            let worth = |candidate: &Candidate| candidate.point.worth(self.haste);
+            let worse = |best: &Candidate| worth(best) > worth(&candidate) * (1.0 + 1e-9);
             if best.as_ref().is_some_and(worse) {
                 continue;
             }
@@ -218,7 +264,7 @@ impl DStack {
             }
             let candidate = Candidate { beside: starts.parts.idle_beside(partition), ..candidate };
             let better = best.as_ref().is_none_or(|best| {
-                let (a, b) = (candidate.point.efficacy(), best.point.efficacy());
+                let (a, b) = (worth(&candidate), worth(best));
                 a > b * (1.0 + 1e-9) || (a > b * (1.0 - 1e-9) && candidate.beside < best.beside)
             });
             if better {

@@ -216,8 +216,12 @@ pub(super) struct Point {
 impl Point {
     /// Rows a unit and second, the more the sooner they are answered (D-STACK's efficacy, section 5 in our reading).
     pub(super) fn efficacy(&self) -> f64 {
-        let seconds = self.time.as_secs_f64().max(1e-9);
-        f64::from(self.rows) / (seconds * seconds * f64::from(self.units))
+        self.worth(1.0)
+    }
+
+    /// What lies between efficacy, with a haste of 1, and [`Point::rate`], with one of 0.
+    pub(super) fn worth(&self, haste: f64) -> f64 {
+        self.rate() / self.time.as_secs_f64().max(1e-9).powf(haste)
     }
 
     /// Rows a unit and second.
@@ -246,9 +250,15 @@ pub(super) fn points(world: &NodeWorld, model: ModelId, sizes: &Sizes, limit: Sp
 /// answered by the next, and the promise leaves time to gather the batch. Where none does, the best that keeps the
 /// promise at all, or one row on everything.
 pub(super) fn optimum(now: Time, world: &NodeWorld, model: ModelId, sizes: &Sizes) -> Point {
+    best_point(now, world, model, sizes, 1.0)
+}
+
+/// The same with less haste: [`Point::worth`] is what counts.
+pub(super) fn best_point(now: Time, world: &NodeWorld, model: ModelId, sizes: &Sizes, haste: f64) -> Point {
     let promise = promise(world, model);
     let gap = world.row_gap(now, model).unwrap_or(Span::ZERO);
-    let best = |points: &[Point]| points.iter().copied().max_by(|a, b| a.efficacy().total_cmp(&b.efficacy()));
+    let best =
+        |points: &[Point]| points.iter().copied().max_by(|a, b| a.worth(haste).total_cmp(&b.worth(haste)));
     let half = points(world, model, sizes, promise.scale(1, 2));
     let gathered = |point: &Point| point.time + gap * u64::from(point.rows) <= promise;
     let timely: Vec<Point> = half.iter().copied().filter(gathered).collect();
