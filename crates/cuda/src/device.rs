@@ -554,15 +554,14 @@ impl Device for CudaDevice {
     }
 }
 
-/// How many multiprocessors a device has.
+/// What parts of a device are made of: so many groups of so many multiprocessors each. Devices of one kind may differ.
 ///
 /// # Errors
-/// When there is no driver or no such device.
-pub fn multiprocessors(ordinal: usize) -> Result<u32, CudaError> {
+/// When there is no such device, or its driver makes no parts.
+pub fn grain(ordinal: usize) -> Result<(u32, u32), CudaError> {
     let failed = |error: DriverError| CudaError::Failed { ordinal, why: error.to_string() };
-    let gpu = found(ordinal)?;
-    let units = gpu.attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT).map_err(failed)?;
-    Ok(u32::try_from(units).unwrap_or(0))
+    let atoms = Atoms::split(&found(ordinal)?).map_err(failed)?;
+    Ok((u32::try_from(atoms.len()).unwrap_or(u32::MAX), atoms.size))
 }
 
 /// Device `ordinal`, opened.

@@ -20,7 +20,9 @@ const ANEW: usize = 20;
 
 /// Two halves of the device.
 fn device(cache: &Path) -> anyhow::Result<CudaDevice> {
-    let half = |first| PartWanted { first, units: 64, streams: 1 };
+    let (groups, size) = cuda::grain(0)?;
+    let units = groups / 2 * size;
+    let half = |first| PartWanted { first, units, streams: 1 };
     let options = CudaOptions {
         precision: Precision::Fp32,
         weights: Bytes(256 << 20),
@@ -28,7 +30,7 @@ fn device(cache: &Path) -> anyhow::Result<CudaDevice> {
         slot: Bytes(256 << 20),
         staging: Bytes(16 << 20),
         cache: Some(cache.to_owned()),
-        parts: Some(PartOptions { parts: vec![half(0), half(64)], overlap: 1, ..PartOptions::default() }),
+        parts: Some(PartOptions { parts: vec![half(0), half(units)], overlap: 1, ..PartOptions::default() }),
     };
     Ok(CudaDevice::open(0, &options)?)
 }
@@ -84,7 +86,9 @@ pub(super) fn run(out: &Path) -> anyhow::Result<bool> {
     }
     let same = turns(&device, &program, &mut halves[..1])?;
     let changing = turns(&device, &program, &mut halves)?;
-    let remake = || device.remake(&*program, PartWanted { first: 32, units: 64, streams: 1 });
+    let (groups, size) = cuda::grain(0)?;
+    let remake =
+        || device.remake(&*program, PartWanted { first: size, units: groups / 2 * size, streams: 1 });
     let remade = (0..ANEW).map(|_| remake()).collect::<Result<Vec<Span>, _>>()?;
     drop(halves);
     let mut replaced = Vec::new();

@@ -20,7 +20,7 @@ use std::io::BufReader;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use vocab::{Bytes, PartitionId, Rng, RunId, Span, Time};
+use vocab::{Bytes, ModelId, PartitionId, Rng, RunId, Span, Time};
 
 /// What runs, as `live.toml` says.
 #[derive(Clone, Debug, Deserialize)]
@@ -74,10 +74,13 @@ struct Row {
     /// Unit-time that the answered rows need at least.
     useful: f64,
     jain: f64,
+    /// Rows of a run on average.
+    rows: f64,
+    /// Median time that a run takes beyond its segments, ms.
+    beyond_ms: f64,
 }
 
-const HEADER: &str =
-    "driver,mix,rates,load,policy,asked,done_per_s,missed,p50_ms,p99_ms,units_held,units_useful,jain";
+const HEADER: &str = "driver,mix,rates,load,policy,asked,done_per_s,missed,p50_ms,p99_ms,units_held,units_useful,jain,rows_per_run,beyond_ms";
 
 /// Where every model of the mixes is served from.
 fn repository(settings: &Settings, folder: &Path) -> anyhow::Result<()> {
@@ -258,10 +261,12 @@ fn knees(out: &Path, specs: &[ModelSpec]) -> anyhow::Result<()> {
 }
 
 fn line(row: &Row) -> String {
-    let Row { driver, mix, rates, load, policy, asked, done, missed, p50_ms, p99_ms, held, useful, jain } =
-        row;
+    let Row {
+        driver, mix, rates, load, policy, asked, done, missed, p50_ms, p99_ms, held, useful, jain, ..
+    } = row;
+    let Row { rows, beyond_ms, .. } = row;
     format!(
-        "{driver},{mix},{rates},{load},{policy},{asked},{done:.1},{missed:.5},{p50_ms:.3},{p99_ms:.3},{held:.4},{useful:.4},{jain:.4}"
+        "{driver},{mix},{rates},{load},{policy},{asked},{done:.1},{missed:.5},{p50_ms:.3},{p99_ms:.3},{held:.4},{useful:.4},{jain:.4},{rows:.2},{beyond_ms:.3}"
     )
 }
 
@@ -278,12 +283,44 @@ struct Seen {
     arrivals: BTreeMap<String, Vec<u64>>,
     /// Median time that a run takes beyond its segments.
     overhead: Span,
+    runs: u64,
+    rows: u64,
+    /// By model and bucket: times of runs that had their units to themselves, of what they were measured to take when the
+    /// model was loaded, in the order they ended.
+    factors: BTreeMap<(String, u32), Vec<f64>>,
+}
+
+/// A run under way.
+struct Open {
+    begin: Time,
+    model: ModelId,
+    rows: u32,
+    place: Place,
+    /// Another run had some of its units meanwhile.
+    shared: bool,
+}
+
+/// First unit and units of a partition.
+type Place = (u32, u32);
+
+const fn meet(a: Place, b: Place) -> bool {
+    a.0 < b.0 + b.1 && b.0 < a.0 + a.1
+}
+
+/// How long a run took, of what its model's profile says for its bucket and units, and that bucket.
+fn factor(specs: &[ModelSpec], open: &Open, took: Span) -> Option<((String, u32), f64)> {
+    let spec = specs.iter().find(|spec| spec.id == open.model)?;
+    let part = spec.parts.parts.iter().find(|part| part.units == open.place.1);
+    let costs = part.map_or(&spec.costs, |part| &part.costs);
+    let bucket = costs.iter().find(|cost| cost.rows >= open.rows)?;
+    let factor = took.as_secs_f64() / bucket.total().as_secs_f64().max(1e-9);
+    Some(((spec.name.clone(), bucket.rows), factor))
 }
 
 fn observe(
     turns: &Turns<'_>,
     specs: &[ModelSpec],
-    parts: &BTreeMap<PartitionId, u32>,
+    parts: &BTreeMap<PartitionId, Place>,
     within: (Time, Time),
 ) -> Seen {
     let mut seen = Seen {
@@ -292,9 +329,12 @@ fn observe(
         held: 0.0,
         arrivals: BTreeMap::new(),
         overhead: Span::ZERO,
+        runs: 0,
+        rows: 0,
+        factors: BTreeMap::new(),
     };
     let mut tally = Tally::default();
-    let mut under_way: BTreeMap<RunId, (Time, u32)> = BTreeMap::new();
+    let mut under_way: BTreeMap<RunId, Open> = BTreeMap::new();
     let mut beyond = Vec::new();
     let name = |id| specs.iter().find(|spec: &&ModelSpec| spec.id == id).map(|spec| spec.name.clone());
     for (now, events, decisions) in turns {
@@ -306,16 +346,29 @@ fn observe(
                     times.into_iter().for_each(|times| times.push(request.arrival.since(within.0).ns()));
                 }
                 Event::RunFinished { run, segments } | Event::RunParked { run, segments, .. } => {
-                    let Some((begin, units)) = under_way.remove(run).filter(|_| inside) else { continue };
-                    seen.held += now.since(begin).as_secs_f64() * f64::from(units);
-                    beyond.push(now.since(begin) - segments.iter().copied().sum());
+                    let Some(open) = under_way.remove(run).filter(|_| inside) else { continue };
+                    let (whole, took) = (now.since(open.begin), segments.iter().copied().sum());
+                    seen.held += whole.as_secs_f64() * f64::from(open.place.1);
+                    beyond.push(whole - took);
+                    seen.runs += 1;
+                    seen.rows += u64::from(open.rows);
+                    if let Some((bucket, factor)) = factor(specs, &open, took).filter(|_| !open.shared) {
+                        seen.factors.entry(bucket).or_default().push(factor);
+                    }
                 }
                 _ => {}
             }
         }
         for decision in *decisions {
-            if let Act::Start { run, partition, .. } = &decision.act {
-                under_way.insert(*run, (*now, parts.get(partition).copied().unwrap_or(0)));
+            if let Act::Start { run, model, partition, requests, .. } = &decision.act {
+                let place = parts.get(partition).copied().unwrap_or((0, 0));
+                let mut shared = false;
+                for other in under_way.values_mut().filter(|other| meet(other.place, place)) {
+                    (shared, other.shared) = (true, true);
+                }
+                // Every request here is of one row.
+                let rows = u32::try_from(requests.len()).unwrap_or(u32::MAX);
+                under_way.insert(*run, Open { begin: *now, model: *model, rows, place, shared });
             }
         }
         for ended in tally.turn(*now, events, decisions) {
@@ -347,7 +400,8 @@ fn count(
     units: u32,
 ) -> anyhow::Result<Vec<Row>> {
     let specs = specs(records);
-    let sizes: BTreeMap<PartitionId, u32> = partitions.iter().map(|part| (part.id, part.units)).collect();
+    let sizes: BTreeMap<PartitionId, Place> =
+        partitions.iter().map(|part| (part.id, (part.first, part.units))).collect();
     let turns: Turns<'_> =
         records.iter().map(|r| (r.now, r.events.as_slice(), r.decisions.as_slice())).collect();
     let arrived = |record: &Record<Event, Decision>| {
@@ -425,19 +479,26 @@ fn row(
         held: seen.held / (seconds * f64::from(units)),
         useful: useful / (seconds * f64::from(units)),
         jain: jain(&parts),
+        rows: seen.rows as f64 / seen.runs.max(1) as f64,
+        beyond_ms: seen.overhead.as_ms_f64(),
     }
 }
 
-/// The same arrivals on the same parts, at the costs that were measured when the models were loaded.
+/// The same arrivals on the same parts, at the costs that were measured when the models were loaded, times how far runs
+/// that had their units to themselves were off that.
 fn scenario(specs: &[ModelSpec], seen: &Seen, partitions: &[PartitionInfo], units: u32) -> Scenario {
     let batch = |cost: &BucketCost| BatchEntry {
         rows: cost.rows,
         segments_us: cost.segments.iter().map(|span| span.ns().div_ceil(1_000)).collect(),
         factors: Vec::new(),
     };
+    let spread = |spec: &ModelSpec, cost: &BucketCost| {
+        let factors = seen.factors.get(&(spec.name.clone(), cost.rows)).cloned().unwrap_or_default();
+        BatchEntry { factors, ..batch(cost) }
+    };
     let entry = |spec: &ModelSpec| ModelEntry {
         name: spec.name.clone(),
-        batches: spec.costs.iter().map(batch).collect(),
+        batches: spec.costs.iter().map(|cost| spread(spec, cost)).collect(),
         batch_max: Some(spec.batch_max),
         parts: spec
             .parts
@@ -464,6 +525,7 @@ fn scenario(specs: &[ModelSpec], seen: &Seen, partitions: &[PartitionInfo], unit
         space: Some(SpaceEntry { units, overlap: streams.into(), grid: None, parts }),
         models: specs.iter().map(entry).collect(),
         loads: seen.arrivals.iter().map(load).collect(),
+        factor_block: 8,
         launch_us: seen.overhead.ns() / 2_000,
         duration_ms: 86_400_000,
         ..Scenario::default()
@@ -492,6 +554,8 @@ pub(super) fn report(folder: &Path) -> anyhow::Result<bool> {
             held: number(10)?,
             useful: number(11)?,
             jain: number(12)?,
+            rows: number(13)?,
+            beyond_ms: number(14)?,
         })
     };
     let rows: Option<Vec<Row>> = text.lines().skip(1).map(row).collect();

@@ -76,9 +76,6 @@ fn contexts(way: &Way, (groups, size): (u32, u32)) -> Vec<PartWanted> {
     (0..way.contexts).map(part).collect()
 }
 
-/// The smallest parts of the H200 and of those before it, in multiprocessors.
-const GROUP: u32 = 8;
-
 fn device(settings: &Settings, way: &Way, out: &Path) -> anyhow::Result<Arc<dyn Device>> {
     if settings.precision == "cpu" {
         let core = |part: PartWanted| (0..part.streams).map(move |_| vec![part.first as usize % 2]);
@@ -103,8 +100,7 @@ fn device(settings: &Settings, way: &Way, out: &Path) -> anyhow::Result<Arc<dyn 
     let parts = if whole {
         PartOptions { overlap: way.streams, ..PartOptions::default() }
     } else {
-        let units = cuda::multiprocessors(0)? / GROUP;
-        PartOptions { grid: 0, parts: contexts(way, (units, GROUP)), overlap: 64, only: true }
+        PartOptions { grid: 0, parts: contexts(way, cuda::grain(0)?), overlap: 64, only: true }
     };
     Ok(Arc::new(open(Some(parts))?))
 }

@@ -204,9 +204,8 @@ impl DStack {
             let mut order: Vec<(bool, u128, ModelId)> = Vec::with_capacity(models.len());
             for model in &models {
                 let point = self.point(starts.now, starts.world, *model, sizes);
-                let fills = self.haste < 1.0
-                    && starts.rows(*model) < point.rows
-                    && can_wait(starts, *model, &point);
+                let fills =
+                    self.haste < 1.0 && starts.rows(*model) < point.rows && can_wait(starts, *model, &point);
                 order.push((fills, self.served.get(model).copied().unwrap_or(0), *model));
             }
             let Some((_, _, model)) = order.into_iter().min() else { break };
