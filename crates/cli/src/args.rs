@@ -154,6 +154,9 @@ pub(crate) struct DeviceArgs {
     /// Runs that may share a multiprocessor at once.
     #[arg(long, default_value_t = 1)]
     pub(crate) gpu_overlap: u32,
+    /// Parts of the smallest groups of multiprocessors there are, on which kernels with clusters of blocks may not fit.
+    #[arg(long)]
+    pub(crate) gpu_fine: bool,
 }
 
 #[derive(Debug, Args)]

@@ -174,7 +174,13 @@ fn gpu_parts(args: &DeviceArgs) -> anyhow::Result<Option<PartOptions>> {
     let texts =
         args.gpu_parts.as_deref().unwrap_or_default().split(';').filter(|text| !text.trim().is_empty());
     let parts = texts.map(part).collect::<anyhow::Result<_>>()?;
-    Ok(Some(PartOptions { grid: args.gpu_grid, parts, overlap: args.gpu_overlap, only: false }))
+    Ok(Some(PartOptions {
+        grid: args.gpu_grid,
+        parts,
+        overlap: args.gpu_overlap,
+        only: false,
+        fine: args.gpu_fine,
+    }))
 }
 
 /// The processor with the partitions asked for: sets of cores separated by `;`.

@@ -212,7 +212,9 @@ impl CudaDevice {
         let least = partitions.iter().map(|part| part.units).min().unwrap_or(0);
         let smallest = partitions.iter().zip(&contexts).filter(|(part, _)| part.units == least);
         let streams = smallest.filter_map(|(_, context)| context.as_ref().map(Stream::on));
-        shared.tuner.confine(streams.collect::<Result<_, _>>().map_err(failed)?);
+        let fine = options.parts.as_ref().is_some_and(|parts| parts.fine);
+        let kind = if fine { "fine parts" } else { "parts" };
+        shared.tuner.confine(streams.collect::<Result<_, _>>().map_err(failed)?, kind);
         Ok(Self { shared: Arc::new(shared), info, partitions, contexts, overlap })
     }
 
@@ -228,7 +230,7 @@ impl CudaDevice {
             ordinal,
             why: format!("its driver makes no parts ({error}); serve with the whole device"),
         };
-        let atoms = Atoms::split(gpu).map_err(failed)?;
+        let atoms = Atoms::split(gpu, wanted.fine).map_err(failed)?;
         let groups = u32::try_from(atoms.len()).unwrap_or(u32::MAX);
         let layout = parts::layout(wanted, (groups, atoms.size, atoms.total));
         let layout = layout.map_err(|why| CudaError::Parts { ordinal, why })?;
@@ -281,7 +283,7 @@ impl CudaDevice {
         let program = own(program)?;
         let failed = |error: DriverError| program.failed(0, &error);
         let begin = Instant::now();
-        let atoms = Atoms::split(&self.shared.gpu).map_err(failed)?;
+        let atoms = Atoms::split(&self.shared.gpu, false).map_err(failed)?;
         let groups = u32::try_from(atoms.len()).unwrap_or(u32::MAX);
         let only = PartOptions { parts: vec![part], only: true, ..PartOptions::default() };
         parts::layout(&only, (groups, atoms.size, atoms.total)).map_err(|why| program.failed(0, &why))?;
@@ -554,13 +556,14 @@ impl Device for CudaDevice {
     }
 }
 
-/// What parts of a device are made of: so many groups of so many multiprocessors each. Devices of one kind may differ.
+/// What parts of a device are made of: so many groups of so many multiprocessors each, `fine` as [`PartOptions::fine`] has
+/// it. Devices of one kind may differ.
 ///
 /// # Errors
 /// When there is no such device, or its driver makes no parts.
-pub fn grain(ordinal: usize) -> Result<(u32, u32), CudaError> {
+pub fn grain(ordinal: usize, fine: bool) -> Result<(u32, u32), CudaError> {
     let failed = |error: DriverError| CudaError::Failed { ordinal, why: error.to_string() };
-    let atoms = Atoms::split(&found(ordinal)?).map_err(failed)?;
+    let atoms = Atoms::split(&found(ordinal)?, fine).map_err(failed)?;
     Ok((u32::try_from(atoms.len()).unwrap_or(u32::MAX), atoms.size))
 }
 

@@ -12,6 +12,9 @@ pub struct PartOptions {
     pub overlap: u32,
     /// Not the whole device beside them.
     pub only: bool,
+    /// Of the smallest groups of multiprocessors there are, which together are the whole device, but on which clusters of
+    /// thread blocks may not fit: kernels with clusters are not chosen where they do not.
+    pub fine: bool,
 }
 
 /// A part that is wanted.
@@ -122,7 +125,8 @@ mod tests {
     #[test]
     fn what_cannot_be_had_is_refused_with_what_can() {
         let say = |grid, parts: &[PartWanted]| {
-            layout(&PartOptions { grid, parts: parts.to_vec(), overlap: 1, only: false }, H200).unwrap_err()
+            layout(&PartOptions { grid, parts: parts.to_vec(), overlap: 1, ..PartOptions::default() }, H200)
+                .unwrap_err()
         };
         let lines = [
             say(12, &[]),

@@ -59,6 +59,8 @@ pub(crate) struct Tuner {
     /// The smallest parts of the device: a way that they refuse is none, since thread-block clusters that the whole device
     /// takes may not fit a part.
     smallest: Vec<Stream>,
+    /// Their kind, by which choices are told apart.
+    parts: String,
 }
 
 /// What can go wrong while a step is tuned.
@@ -103,18 +105,24 @@ impl Tuner {
             known: Mutex::new(known),
             file,
             smallest: Vec::new(),
+            parts: String::new(),
         })
     }
 
     /// Takes only ways that run on these parts too.
-    pub(crate) fn confine(&mut self, smallest: Vec<Stream>) {
+    pub(crate) fn confine(&mut self, smallest: Vec<Stream>, parts: &str) {
         self.smallest = smallest;
+        parts.clone_into(&mut self.parts);
     }
 
     /// What a choice is remembered by; what parts refuse, the whole device may have chosen.
     fn key(&self, text: &str) -> u64 {
         let whole = fingerprint(text.as_bytes());
-        if self.smallest.is_empty() { whole } else { fingerprint(format!("{whole} on parts").as_bytes()) }
+        if self.smallest.is_empty() {
+            whole
+        } else {
+            fingerprint(format!("{whole} on {}", self.parts).as_bytes())
+        }
     }
 
     fn remember(&self, key: u64, choice: usize) {

@@ -68,23 +68,30 @@ fn what_does_not_fit_is_refused_with_the_numbers() {
     assert!(matches!(refused, CudaError::Memory { .. }), "{refused}");
 }
 
+/// Parts where clusters of blocks fit, and parts of the smallest groups.
+fn kinds_of_parts() -> [PartOptions; 2] {
+    let fits = PartOptions { grid: 32, overlap: 2, ..PartOptions::default() };
+    [fits.clone(), PartOptions { grid: 22, fine: true, ..fits }]
+}
+
 #[test]
 fn parts_are_the_multiprocessors_they_say() {
-    let parts = PartOptions { grid: 32, overlap: 2, ..PartOptions::default() };
-    let device = CudaDevice::open(0, &CudaOptions { parts: Some(parts), ..options() }).unwrap();
-    let used: Vec<(PartitionInfo, Vec<u32>)> = device
-        .partitions()
-        .iter()
-        .map(|part| (part.clone(), device.multiprocessors(part.id).unwrap()))
-        .collect();
-    for (part, ids) in &used {
-        assert_eq!(ids.len(), part.units as usize, "{}: {ids:?}", part.name);
-    }
-    for (one, ids) in &used {
-        for (other, others) in &used {
-            let apart = one.first + one.units <= other.first || other.first + other.units <= one.first;
-            let common = ids.iter().filter(|id| others.contains(id)).count();
-            assert_eq!(apart, common == 0, "{} and {} have {common} in common", one.name, other.name);
+    for parts in kinds_of_parts() {
+        let device = CudaDevice::open(0, &CudaOptions { parts: Some(parts), ..options() }).unwrap();
+        let used: Vec<(PartitionInfo, Vec<u32>)> = device
+            .partitions()
+            .iter()
+            .map(|part| (part.clone(), device.multiprocessors(part.id).unwrap()))
+            .collect();
+        for (part, ids) in &used {
+            assert_eq!(ids.len(), part.units as usize, "{}: {ids:?}", part.name);
+        }
+        for (one, ids) in &used {
+            for (other, others) in &used {
+                let apart = one.first + one.units <= other.first || other.first + other.units <= one.first;
+                let common = ids.iter().filter(|id| others.contains(id)).count();
+                assert_eq!(apart, common == 0, "{} and {} have {common} in common", one.name, other.name);
+            }
         }
     }
     let odd = PartOptions { grid: 33, ..PartOptions::default() };
@@ -137,16 +144,21 @@ fn a_run_goes_on_on_another_part_with_the_same_answer() {
 #[test]
 fn products_run_on_every_part() {
     // On a whole device the libraries choose thread-block clusters that a part may not have room for.
-    let parts = PartOptions { grid: 32, overlap: 1, ..PartOptions::default() };
-    let options =
-        CudaOptions { precision: Precision::Tf32, weights: Bytes(1 << 30), parts: Some(parts), ..options() };
-    let device = CudaDevice::open(0, &options).unwrap();
-    let file = zoo::build("bert_base", &ZooOptions::default()).unwrap();
-    let model = Model::from_bytes("bert_base", zoo::encode(&file), &ImportLimits::default()).unwrap();
-    let graph = model.at(&Sizes::batch(1)).unwrap();
-    let program = device.prepare(&graph, &segment(&graph, &SegmentOptions::default())).unwrap();
-    for part in device.partitions() {
-        let mut queue = device.open(part.id).unwrap();
-        queue.warm(&*program, false).unwrap_or_else(|error| panic!("{}: {error}", part.name));
+    for parts in kinds_of_parts() {
+        let options = CudaOptions {
+            precision: Precision::Tf32,
+            weights: Bytes(1 << 30),
+            parts: Some(parts),
+            ..options()
+        };
+        let device = CudaDevice::open(0, &options).unwrap();
+        let file = zoo::build("bert_base", &ZooOptions::default()).unwrap();
+        let model = Model::from_bytes("bert_base", zoo::encode(&file), &ImportLimits::default()).unwrap();
+        let graph = model.at(&Sizes::batch(1)).unwrap();
+        let program = device.prepare(&graph, &segment(&graph, &SegmentOptions::default())).unwrap();
+        for part in device.partitions() {
+            let mut queue = device.open(part.id).unwrap();
+            queue.warm(&*program, false).unwrap_or_else(|error| panic!("{}: {error}", part.name));
+        }
     }
 }

@@ -23,8 +23,9 @@ fn count(resource: &sys::CUdevResource) -> u32 {
 }
 
 impl Atoms {
-    /// Asks the driver; an error where it knows no green contexts.
-    pub(crate) fn split(gpu: &Gpu) -> Result<Self, DriverError> {
+    /// Asks the driver; an error where it knows no green contexts. `fine` groups are as small as the driver makes them when
+    /// clusters of thread blocks need not fit into a part.
+    pub(crate) fn split(gpu: &Gpu, fine: bool) -> Result<Self, DriverError> {
         gpu.bind()?;
         // SAFETY: the driver fills it in; zero is a valid value of every field.
         let mut all: sys::CUdevResource = unsafe { std::mem::zeroed() };
@@ -32,10 +33,13 @@ impl Atoms {
         driver!(cuDeviceGetDevResource(gpu.device(), &raw mut all, kind))?;
         // SAFETY: as above.
         let least = unsafe { all.__bindgen_anon_1.sm.minSmPartitionSize }.max(1);
+        let ignored = sys::CUdevSmResourceSplit_flags::CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING;
+        // The driver rounds up to what it can do.
+        let (flags, least) = if fine { (ignored as u32, 1) } else { (0, least) };
         // Without room for the groups the driver says how many there would be.
         let mut number = 0;
         let none = std::ptr::null_mut();
-        driver!(cuDevSmResourceSplitByCount(none, &raw mut number, &raw const all, none, 0, least))?;
+        driver!(cuDevSmResourceSplitByCount(none, &raw mut number, &raw const all, none, flags, least))?;
         // SAFETY: as above.
         let mut groups = vec![unsafe { std::mem::zeroed::<sys::CUdevResource>() }; number as usize];
         driver!(cuDevSmResourceSplitByCount(
@@ -43,7 +47,7 @@ impl Atoms {
             &raw mut number,
             &raw const all,
             none,
-            0,
+            flags,
             least
         ))?;
         groups.truncate(number as usize);

@@ -20,7 +20,7 @@ const ANEW: usize = 20;
 
 /// Two halves of the device.
 fn device(cache: &Path) -> anyhow::Result<CudaDevice> {
-    let (groups, size) = cuda::grain(0)?;
+    let (groups, size) = cuda::grain(0, false)?;
     let units = groups / 2 * size;
     let half = |first| PartWanted { first, units, streams: 1 };
     let options = CudaOptions {
@@ -86,7 +86,7 @@ pub(super) fn run(out: &Path) -> anyhow::Result<bool> {
     }
     let same = turns(&device, &program, &mut halves[..1])?;
     let changing = turns(&device, &program, &mut halves)?;
-    let (groups, size) = cuda::grain(0)?;
+    let (groups, size) = cuda::grain(0, false)?;
     let remake =
         || device.remake(&*program, PartWanted { first: size, units: groups / 2 * size, streams: 1 });
     let remade = (0..ANEW).map(|_| remake()).collect::<Result<Vec<Span>, _>>()?;

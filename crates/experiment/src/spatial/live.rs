@@ -29,6 +29,8 @@ struct Settings {
     precision: String,
     /// Multiprocessors between two sizes of parts.
     grid: u32,
+    /// Parts of the smallest groups there are, which cover the whole device.
+    fine: bool,
     /// Streams of the whole device, and runs that one multiprocessor may bear.
     streams: u16,
     /// Runs that may be alive.
@@ -106,6 +108,7 @@ fn device(settings: &Settings, out: &Path) -> anyhow::Result<Arc<dyn Device>> {
         cache: Some(out.join("cache")),
         parts: Some(PartOptions {
             grid: settings.grid,
+            fine: settings.fine,
             overlap: settings.streams.into(),
             ..PartOptions::default()
         }),

@@ -100,7 +100,13 @@ fn device(settings: &Settings, way: &Way, out: &Path) -> anyhow::Result<Arc<dyn 
     let parts = if whole {
         PartOptions { overlap: way.streams, ..PartOptions::default() }
     } else {
-        PartOptions { grid: 0, parts: contexts(way, cuda::grain(0)?), overlap: 64, only: true }
+        PartOptions {
+            grid: 0,
+            parts: contexts(way, cuda::grain(0, true)?),
+            overlap: 64,
+            only: true,
+            fine: true,
+        }
     };
     Ok(Arc::new(open(Some(parts))?))
 }

@@ -10,7 +10,7 @@
 //!
 //! The timetable is made for each session anew, from what runs are believed to take and the rates seen.
 
-use super::starts::{Point, Sizes, Starts, best_point, promise, units_of};
+use super::starts::{Point, Sizes, Starts, best_point, promise, row_gap, units_of};
 use crate::Policy;
 use crate::node::{Decision, NodeWorld, Rule, Why};
 use std::collections::BTreeMap;
@@ -50,6 +50,12 @@ const HASTES: [f64; 5] = [1.0, 0.75, 0.5, 0.25, 0.0];
 /// Hundredths of the units that the rates seen may need for a haste to be affordable.
 const AFFORDED: f64 = 0.7;
 
+/// A session that is outrun is planned anew after one of so many parts of it.
+const REPLANS: u64 = 8;
+
+/// Full batches of one model that wait where a session is outrun.
+const OUTRUN: u64 = 2;
+
 /// A run that could begin now.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
@@ -68,7 +74,7 @@ impl DStack {
         self.timetable.clear();
         let asked = |model: ModelId| {
             // Models that nobody asks have no place in the timetable.
-            let expected = world.row_gap(now, model).is_some_and(|gap| gap <= promise(world, model) * 2);
+            let expected = row_gap(now, world, model).is_some_and(|gap| gap <= promise(world, model) * 2);
             !world.queue(model).is_empty() || expected
         };
         let mut models: Vec<(Span, ModelId)> = world
@@ -97,6 +103,16 @@ impl DStack {
         self.timetable.sort_by_key(|reservation| (reservation.begin, reservation.model));
     }
 
+    /// Whether more waits than the session was planned for, it has lasted for some time, and less haste can be made.
+    fn is_outrun(&self, now: Time, world: &NodeWorld) -> bool {
+        let Some((begin, end)) = self.session else { return false };
+        let batches =
+            |(model, point): (&ModelId, &Point)| world.queue(*model).rows() / u64::from(point.rows.max(1));
+        self.haste > 0.0
+            && now >= begin + end.since(begin).scale(1, REPLANS)
+            && self.points.iter().any(|entry| world.model(*entry.0).is_some() && batches(entry) >= OUTRUN)
+    }
+
     /// Chooses where models run: at the points of greatest efficacy (section 5), as long as the units suffice for the rates
     /// seen; the less they do, the more it counts how few units a row takes.
     fn choose(&mut self, now: Time, world: &NodeWorld, sizes: &Sizes) {
@@ -105,7 +121,7 @@ impl DStack {
             self.points.clear();
             let mut needed = 0.0;
             for spec in world.models() {
-                let Some(gap) = world.row_gap(now, spec.id) else { continue };
+                let Some(gap) = row_gap(now, world, spec.id) else { continue };
                 let point = best_point(now, world, spec.id, sizes, haste);
                 needed += 1.0 / (point.rate() * gap.as_secs_f64().max(1e-9));
                 self.points.insert(spec.id, point);
@@ -196,6 +212,9 @@ impl DStack {
 
     /// Gives idle units away, to the model served least first.
     fn opportunistic(&mut self, starts: &mut Starts<'_>, sizes: &Sizes) {
+        if !starts.parts.idle().any(|partition| starts.parts.is_alone(partition)) {
+            return;
+        }
         let mut models: Vec<ModelId> = starts.world.models().map(|spec| spec.id).collect();
         let mut begun: Vec<ModelId> = Vec::new();
         models.retain(|model| starts.rows(*model) > 0);
@@ -334,7 +353,7 @@ impl Policy<NodeWorld> for DStack {
         let sizes = Sizes::of(world);
         let mut starts = Starts::new(now, world);
         starts.reject_hopeless();
-        if self.session.is_none_or(|(_, end)| now >= end) {
+        if self.session.is_none_or(|(_, end)| now >= end) || self.is_outrun(now, world) {
             self.session = None;
             if world.waiting_len() > 0 {
                 self.plan(now, world, &sizes);

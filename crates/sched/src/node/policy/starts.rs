@@ -256,7 +256,7 @@ pub(super) fn optimum(now: Time, world: &NodeWorld, model: ModelId, sizes: &Size
 /// The same with less haste: [`Point::worth`] is what counts.
 pub(super) fn best_point(now: Time, world: &NodeWorld, model: ModelId, sizes: &Sizes, haste: f64) -> Point {
     let promise = promise(world, model);
-    let gap = world.row_gap(now, model).unwrap_or(Span::ZERO);
+    let gap = row_gap(now, world, model).unwrap_or(Span::ZERO);
     let best =
         |points: &[Point]| points.iter().copied().max_by(|a, b| a.worth(haste).total_cmp(&b.worth(haste)));
     let half = points(world, model, sizes, promise.scale(1, 2));
@@ -267,6 +267,19 @@ pub(super) fn best_point(now: Time, world: &NodeWorld, model: ModelId, sizes: &S
         let units = sizes.largest(world, model);
         Point { rows: 1, units, time: world.costs(model).of_on(1, sizes.share(units)) }
     })
+}
+
+/// So many rows that wait say how fast they came.
+const QUEUE_TELLS: u64 = 8;
+
+/// Time between two rows of `model`: as its latest arrivals have it or, where rates have risen since, those that wait.
+pub(super) fn row_gap(now: Time, world: &NodeWorld, model: ModelId) -> Option<Span> {
+    let queue = world.queue(model);
+    let rows = queue.rows();
+    let oldest = queue.by_arrival().next().and_then(|id| world.request(id));
+    let waiting =
+        oldest.filter(|_| rows >= QUEUE_TELLS).map(|oldest| now.since(oldest.arrival).scale(1, rows));
+    [world.row_gap(now, model), waiting].into_iter().flatten().min()
 }
 
 /// The time a model's answers are promised within; without a promise ten times its longest run.
