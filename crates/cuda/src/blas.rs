@@ -25,6 +25,8 @@ pub(crate) struct Blas {
     raw: sys::cublasLtHandle_t,
     /// Held while a plan's bias pointer is set and the plan launched.
     launching: Mutex<()>,
+    /// Looks for ways without clusters of blocks too: parts of a device may have no room for them.
+    pub(crate) clusterless: bool,
 }
 
 // SAFETY: cuBLASLt handles may be used from any thread, by several at once.
@@ -87,7 +89,7 @@ impl Blas {
             return Err(LibraryError { call: "cublasLtCreate", why });
         }
         let raw = result::create_handle().map_err(failed("cublasLtCreate"))?;
-        Ok(Self { raw, launching: Mutex::new(()) })
+        Ok(Self { raw, launching: Mutex::new(()), clusterless: false })
     }
 
     /// The ways to compute a product; the heuristic's favourite first.
@@ -141,6 +143,11 @@ impl Blas {
             plan.attribute(sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_BIAS_POINTER, 512u64)?;
         }
         plan.algorithms = self.algorithms(&plan)?;
+        if self.clusterless {
+            let twins: Vec<_> =
+                plan.algorithms.iter().filter_map(|one| self.without_cluster(&plan, one)).collect();
+            plan.algorithms.extend(twins);
+        }
         Ok(plan)
     }
 
@@ -183,6 +190,37 @@ impl Blas {
             return Err(LibraryError { call: "cublasLtMatmulAlgoGetHeuristic", why });
         }
         Ok(usable)
+    }
+
+    /// The same algorithm with clusters of one block, where it can do without larger ones.
+    fn without_cluster(
+        &self,
+        plan: &GemmPlan,
+        algorithm: &sys::cublasLtMatmulHeuristicResult_t,
+    ) -> Option<sys::cublasLtMatmulHeuristicResult_t> {
+        let mut twin = *algorithm;
+        let attribute = sys::cublasLtMatmulAlgoConfigAttributes_t::CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID;
+        let one = sys::cublasLtClusterShape_t::CUBLASLT_CLUSTER_SHAPE_1x1x1 as u16;
+        let [a, b, c, d] = plan.layouts;
+        // SAFETY: the attribute is a number of 16 bits; every descriptor is alive; the result is filled in by the call.
+        unsafe {
+            sys::cublasLtMatmulAlgoConfigSetAttribute(
+                &raw mut twin.algo,
+                attribute,
+                (&raw const one).cast(),
+                2,
+            )
+            .result()
+            .ok()?;
+            let algo = twin.algo;
+            sys::cublasLtMatmulAlgoCheck(self.raw, plan.desc, a, b, c, d, &raw const algo, &raw mut twin)
+                .result()
+                .ok()?;
+            twin.algo = algo;
+        }
+        let runs =
+            twin.state == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS && twin.workspaceSize <= WORKSPACE;
+        runs.then_some(twin)
     }
 
     /// Launches the product by one of its algorithms.

@@ -111,6 +111,7 @@ impl Tuner {
 
     /// Takes only ways that run on these parts too.
     pub(crate) fn confine(&mut self, smallest: Vec<Stream>, parts: &str) {
+        self.blas.clusterless = !smallest.is_empty();
         self.smallest = smallest;
         parts.clone_into(&mut self.parts);
     }

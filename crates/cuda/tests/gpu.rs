@@ -154,7 +154,7 @@ fn products_run_on_every_part() {
         let device = CudaDevice::open(0, &options).unwrap();
         let file = zoo::build("bert_base", &ZooOptions::default()).unwrap();
         let model = Model::from_bytes("bert_base", zoo::encode(&file), &ImportLimits::default()).unwrap();
-        let graph = model.at(&Sizes::batch(1)).unwrap();
+        let graph = model.at(&Sizes::batch(4)).unwrap();
         let program = device.prepare(&graph, &segment(&graph, &SegmentOptions::default())).unwrap();
         for part in device.partitions() {
             let mut queue = device.open(part.id).unwrap();

@@ -9,9 +9,9 @@ use engine::{Device, EngineError, Progress, Queue, Run};
 use sched::node::{Event, Window};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use vocab::{PartitionId, RunId, Span, Time};
 
 /// What a partition is told to do.
@@ -31,6 +31,12 @@ pub(super) struct Start {
     /// It parks by itself before this segment.
     pub(super) until: Option<usize>,
 }
+
+/// How long a partition looks out for its next command before it sleeps.
+const LOOK_OUT: Duration = Duration::from_micros(100);
+
+/// Cores from which on partitions look out.
+const CORES_TO_SPARE: usize = 8;
 
 /// Parked runs of a device: a run may go on on another of its partitions than it stopped on.
 pub(super) type Lot = Arc<Mutex<BTreeMap<RunId, Active>>>;
@@ -87,7 +93,9 @@ pub(super) fn spawn(
             Err(error) => return drop(opened.send(Err(error))),
         };
         if opened.send(Ok(())).is_ok() {
-            Partition { device, queue, clock, events, control: shared, parked }.serve(&inbox);
+            let cores = std::thread::available_parallelism().map_or(1, usize::from);
+            let looks_out = device.segment_target().is_some() && cores >= CORES_TO_SPARE;
+            Partition { device, queue, clock, events, control: shared, parked, looks_out }.serve(&inbox);
         }
     };
     let thread = std::thread::Builder::new().name(format!("partition {id}")).spawn(body);
@@ -103,6 +111,8 @@ struct Partition {
     events: Sender<Message>,
     control: Arc<Control>,
     parked: Lot,
+    /// Whether it looks out for commands before it sleeps.
+    looks_out: bool,
 }
 
 /// A run with everything to go on with it.
@@ -118,7 +128,7 @@ pub(super) struct Active {
 
 impl Partition {
     fn serve(mut self, inbox: &Receiver<Command>) {
-        while let Ok(command) = inbox.recv() {
+        while let Some(command) = self.next(inbox) {
             match command {
                 Command::Start(start) => self.start(start),
                 Command::Resume { run, until } => self.resume(run, until),
@@ -129,6 +139,19 @@ impl Partition {
                 }
             }
         }
+    }
+
+    /// The next command. On a machine with cores to spare it is looked out for, because waking up costs a GPU more than that.
+    fn next(&self, inbox: &Receiver<Command>) -> Option<Command> {
+        let begin = Instant::now();
+        while self.looks_out && begin.elapsed() < LOOK_OUT {
+            match inbox.try_recv() {
+                Ok(command) => return Some(command),
+                Err(TryRecvError::Disconnected) => return None,
+                Err(TryRecvError::Empty) => std::hint::spin_loop(),
+            }
+        }
+        inbox.recv().ok()
     }
 
     fn tell(&self, event: Event) {
