@@ -5,6 +5,7 @@ use crate::buffer::HostPool;
 use crate::driver::{
     self, Atoms, Chunks, DriverError, Event, Function, Gpu, GreenContext, Library, Pinned, Stream,
 };
+use crate::enclosure::{Enclosure, EnclosureError};
 use crate::gate::Gate;
 use crate::lower::{self, Lowered, Precision};
 use crate::nvrtc::Cache;
@@ -37,6 +38,8 @@ pub struct CudaOptions {
     pub cache: Option<PathBuf>,
     /// Parts of the device that are made beside the whole; none unless asked for.
     pub parts: Option<PartOptions>,
+    /// What of a GPU this process was confined to when it began.
+    pub enclosure: Enclosure,
 }
 
 impl Default for CudaOptions {
@@ -51,6 +54,7 @@ impl Default for CudaOptions {
                 .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")))
                 .map(|folder| folder.join("raddle").join("cuda")),
             parts: None,
+            enclosure: Enclosure::default(),
         }
     }
 }
@@ -89,6 +93,9 @@ pub enum CudaError {
         /// Which, and what there is.
         why: String,
     },
+    /// Parts that do not go with what the process has of the GPU.
+    #[error(transparent)]
+    Enclosure(#[from] EnclosureError),
     /// The driver or a library failed.
     #[error("device {ordinal}: {why}")]
     Failed {
@@ -150,6 +157,7 @@ impl CudaDevice {
     /// # Errors
     /// When there is no driver, no such device, or too little memory.
     pub fn open(ordinal: usize, options: &CudaOptions) -> Result<Self, CudaError> {
+        options.enclosure.check(options.parts.as_ref())?;
         if !driver::present() {
             return Err(CudaError::NoDriver);
         }
@@ -190,20 +198,15 @@ impl CudaDevice {
         let units =
             shared.gpu.attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT).map_err(failed)?;
         let units = u32::try_from(units).unwrap_or(0);
-        let capabilities = Capabilities {
-            isolates_compute: true,
-            isolates_cache: false,
-            isolates_bandwidth: false,
-            isolates_faults: false,
-        };
         let kind = shared.gpu.name().map_err(failed)?;
-        let info = DeviceInfo { kind, memory: wanted, capabilities };
+        let surroundings = options.enclosure.surroundings();
+        let info = DeviceInfo { kind, memory: wanted, capabilities: Capabilities::COMPUTE, surroundings };
         let (mut partitions, mut contexts) = (Vec::new(), Vec::new());
         let (parts, overlap) = Self::parts(&shared.gpu, ordinal, options.parts.as_ref(), units)?;
         for ((first, units), context) in parts {
             let id = PartitionId(u16::try_from(partitions.len()).unwrap_or(u16::MAX));
             let range = if context.is_some() { format!(" from {first} on") } else { String::new() };
-            let name = format!("cuda:{ordinal} {units} SMs{range}");
+            let name = format!("{} {units} SMs{range}", options.enclosure.name(ordinal));
             partitions.push(PartitionInfo { id, name, first, units });
             contexts.push(context);
         }

@@ -14,7 +14,7 @@ fn options() -> CudaOptions {
         slots: 2,
         slot: Bytes(256 << 20),
         cache: None,
-        parts: None,
+        ..CudaOptions::default()
     }
 }
 
