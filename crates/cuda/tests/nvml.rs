@@ -13,7 +13,7 @@ fn library() -> PathBuf {
 
 #[test]
 fn gpus_instances_and_profiles_are_read() {
-    let nvml = Nvml::at(library()).expect("the library was built with this test");
+    let nvml = Nvml::at(library()).expect("`cargo test -p cuda` builds the example too");
     let gpus = nvml.gpus().expect("it answers");
     let lines = gpus.iter().flat_map(|gpu| {
         let own = ManagedGpu { instances: Vec::new(), profiles: Vec::new(), ..gpu.clone() };

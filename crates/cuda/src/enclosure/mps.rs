@@ -191,7 +191,10 @@ impl Daemon {
     /// What to type for a daemon of one's own, and for this program to find it.
     fn commands(&self, visible: Option<&str>) -> String {
         let pipe = match visible {
-            _ if self.folder != Path::new(FOLDER) => self.folder.display().to_string(),
+            // Without a slash at its end, for the folder beside it.
+            _ if self.folder != Path::new(FOLDER) => {
+                self.folder.components().collect::<PathBuf>().display().to_string()
+            }
             Some(uuid) => format!("/tmp/raddle-mps-{uuid}"),
             None => "/tmp/raddle-mps".into(),
         };
