@@ -18,6 +18,23 @@ pub(crate) enum Chosen {
     Cuda(usize, Enclosure),
 }
 
+/// Confines this process to a device, or to a percentage of it. Called before anything else is done: it may replace the
+/// running program by itself.
+pub(crate) fn confine(device: &str, percentage: Option<u32>) -> anyhow::Result<Chosen> {
+    let library = || Ok(Box::new(Nvml::find()?) as Box<dyn Instances>);
+    let chosen = chosen(device, percentage, library, &daemon(), variable(cuda::PERCENTAGE))?;
+    if let Chosen::Cuda(_, enclosure) = &chosen {
+        let missing = enclosure.missing(variable)?;
+        if !missing.is_empty() {
+            return Err(again(missing));
+        }
+        for (name, value) in enclosure.variables() {
+            tracing::info!("confined by {name}={value}");
+        }
+    }
+    Ok(chosen)
+}
+
 /// Opens a device inside of what the process has, and says what that is.
 pub(crate) fn open_enclosed(ordinal: usize, options: &CudaOptions) -> anyhow::Result<CudaDevice> {
     let enclosure = &options.enclosure;
@@ -43,14 +60,6 @@ pub(crate) fn open_enclosed(ordinal: usize, options: &CudaOptions) -> anyhow::Re
     Ok(device)
 }
 
-/// A device as typed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum DeviceName {
-    Cpu,
-    Cuda(usize),
-    Mig(InstanceName),
-}
-
 /// The limit that this process is under as it is: whoever finds a control daemon is its client.
 pub(crate) fn implied() -> Option<Percentage> {
     daemon().implied(variable(cuda::PERCENTAGE).as_deref())
@@ -61,21 +70,12 @@ pub(crate) fn daemon() -> Daemon {
     Daemon::of(std::env::var_os("CUDA_MPS_PIPE_DIRECTORY").map(PathBuf::from))
 }
 
-/// Confines this process to a device, or to a percentage of it. Called before anything else is done: it may replace the
-/// running program by itself.
-pub(crate) fn confine(device: &str, percentage: Option<u32>) -> anyhow::Result<Chosen> {
-    let library = || Ok(Box::new(Nvml::find()?) as Box<dyn Instances>);
-    let chosen = chosen(device, percentage, library, &daemon(), variable(cuda::PERCENTAGE))?;
-    if let Chosen::Cuda(_, enclosure) = &chosen {
-        let missing = enclosure.missing(variable)?;
-        if !missing.is_empty() {
-            return Err(again(missing));
-        }
-        for (name, value) in enclosure.variables() {
-            tracing::info!("confined by {name}={value}");
-        }
-    }
-    Ok(chosen)
+/// A device as typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum DeviceName {
+    Cpu,
+    Cuda(usize),
+    Mig(InstanceName),
 }
 
 /// The device of that name, checked against what there is.

@@ -5,6 +5,9 @@ use nvml_wrapper_sys::bindings as sys;
 use std::ffi::{CStr, OsStr, c_char};
 use vocab::Bytes;
 
+#[cfg(test)]
+mod tests;
+
 /// The library, initialised while this is alive.
 pub struct Nvml {
     library: sys::NvmlLib,
@@ -55,6 +58,11 @@ impl Nvml {
         let missing = |_| InstancesError::NoLibrary(path.as_ref().display().to_string());
         // SAFETY: the management library's initialisers are meant to run in any process.
         let library = unsafe { sys::NvmlLib::new(path.as_ref()) }.map_err(missing)?;
+        Self::begin(library)
+    }
+
+    /// Initialises a library that was found.
+    fn begin(library: sys::NvmlLib) -> Result<Self, InstancesError> {
         // Without a successful beginning there must be no end, so the owner is made afterwards.
         let nvml = std::mem::ManuallyDrop::new(Self { library });
         nvml!(nvml, nvmlInit_v2()).map_err(|fault| nvml.told(fault))?;
