@@ -52,6 +52,8 @@ pub(crate) enum Command {
     Profile(ProfileArgs),
     /// Show a model's layers, segments and costs.
     Inspect(InspectArgs),
+    /// Show what this machine can be shared out as: devices, parts, MPS, MIG, core sets, and what each isolates.
+    Parts(PartsArgs),
     /// Take every turn of a journal again and compare the decisions.
     Replay(JournalArgs),
     /// Tell why a request waited, was refused, or was stopped for others.
@@ -133,9 +135,12 @@ pub(crate) struct ServeArgs {
 /// Which device, and what of it.
 #[derive(Debug, Args)]
 pub(crate) struct DeviceArgs {
-    /// Device: cpu, or cuda:N.
+    /// Device: cpu, cuda:N, or a MIG instance as mig:N, mig:UUID or mig:PROFILE.
     #[arg(long, default_value = "cpu")]
     pub(crate) device: String,
+    /// At most so much of a GPU (or MIG instance), 1 to 100, as a client of a running MPS daemon.
+    #[arg(long)]
+    pub(crate) mps_percentage: Option<u32>,
     /// Precision on a GPU: fp32, tf32, fp16 or bf16. What clients send and receive stays as the files say.
     #[arg(long, default_value = "tf32")]
     pub(crate) precision: String,
@@ -247,6 +252,16 @@ pub(crate) struct InspectArgs {
     /// Most segments the model is cut into.
     #[arg(long)]
     pub(crate) segments_max: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PartsArgs {
+    /// Only of this device: cpu, cuda:N, mig:N, mig:UUID or mig:PROFILE.
+    #[arg(long)]
+    pub(crate) device: Option<String>,
+    /// As a client of a running MPS daemon with this percentage.
+    #[arg(long)]
+    pub(crate) mps_percentage: Option<u32>,
 }
 
 #[derive(Debug, Args)]

@@ -2,9 +2,11 @@
 
 mod args;
 mod cluster;
+mod confine;
 mod inspect;
 mod journals;
 mod output;
+mod parts;
 mod picture;
 mod plan;
 mod profile;
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
         },
         Command::Profile(args) => profile::run(&args, format),
         Command::Inspect(args) => inspect::run(&args, format),
+        Command::Parts(args) => parts::run(&args, format),
         Command::Replay(args) => return journals::replay(&args, format),
         Command::Explain(args) => journals::explain(&args, format),
         Command::Timeline(args) => journals::timeline(&args),

@@ -1,8 +1,9 @@
 //! `raddle serve`: a repository behind KServe v2.
 
 use crate::args::{DeviceArgs, ServeArgs};
+use crate::confine::{Chosen, confine, open_enclosed};
 use anyhow::{Context as _, bail};
-use cuda::{CudaDevice, CudaOptions, PartOptions, PartWanted, Precision};
+use cuda::{CudaOptions, PartOptions, PartWanted, Precision};
 use engine::{CpuDevice, Device};
 use graph::{ImportLimits, SegmentOptions};
 use sched::node::policy::Choice;
@@ -19,11 +20,13 @@ use tokio::signal::unix::{SignalKind, signal};
 use vocab::{Bytes, Span};
 
 pub(crate) fn run(args: ServeArgs) -> anyhow::Result<()> {
+    let chosen = confine(&args.device.device, args.device.mps_percentage)?;
     let repository = repository::scan(&args.repository)?;
     report(&repository, args.exit_on_error)?;
     let choice = choice(&args)?;
     let staging = staging(&args.device, &repository);
-    let device = open(&args.device, (args.cpu_partitions.as_deref(), args.cpu_overlap), staging)?;
+    let cpu = (args.cpu_partitions.as_deref(), args.cpu_overlap);
+    let device = open_chosen(&args.device, chosen, cpu, staging)?;
     let rules = rules(&args, &repository, &*device)?;
     let mut observers = Vec::new();
     if let Some(path) = &args.journal {
@@ -124,24 +127,28 @@ fn staging(args: &DeviceArgs, repository: &Repository) -> Bytes {
     Bytes((largest + largest / 8).max(64 << 20))
 }
 
-/// The device asked for, with `staging` beside the memory for weights.
+/// The device asked for, with `staging` beside the memory for weights. Confines the process to it first.
 pub(crate) fn open(
     args: &DeviceArgs,
+    cpu: (Option<&str>, Option<u32>),
+    staging: Bytes,
+) -> anyhow::Result<Arc<dyn Device>> {
+    open_chosen(args, confine(&args.device, args.mps_percentage)?, cpu, staging)
+}
+
+/// The device that this process is confined to.
+fn open_chosen(
+    args: &DeviceArgs,
+    chosen: Chosen,
     (cpu_partitions, cpu_overlap): (Option<&str>, Option<u32>),
     staging: Bytes,
 ) -> anyhow::Result<Arc<dyn Device>> {
-    let Some(ordinal) = args.device.strip_prefix("cuda") else {
-        if args.device != "cpu" {
-            bail!("no device is called {:?}; name cpu or cuda:N", args.device);
-        }
+    let Chosen::Cuda(ordinal, enclosure) = chosen else {
         return Ok(Arc::new(device(cpu_partitions, cpu_overlap)?));
     };
     if cpu_partitions.is_some() || cpu_overlap.is_some() {
         bail!("--cpu-partitions and --cpu-overlap go with --device cpu");
     }
-    let ordinal = ordinal.strip_prefix(':').unwrap_or("0");
-    let ordinal =
-        ordinal.parse().with_context(|| format!("{ordinal:?} in {:?} is not a number", args.device))?;
     let precision = Precision::from_name(&args.precision).with_context(|| {
         format!("no precision is called {:?}; there are fp32, tf32, fp16, bf16", args.precision)
     })?;
@@ -150,9 +157,10 @@ pub(crate) fn open(
         weights: Bytes((args.weights_mib << 20) + staging.0),
         slot: Bytes(args.slot_mib << 20),
         parts: gpu_parts(args)?,
+        enclosure,
         ..CudaOptions::default()
     };
-    Ok(Arc::new(CudaDevice::open(ordinal, &options)?))
+    Ok(Arc::new(open_enclosed(ordinal, &options)?))
 }
 
 /// The parts of a GPU that are asked for, if any.

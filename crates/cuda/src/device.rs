@@ -3,6 +3,7 @@
 use crate::arena::Arena;
 use crate::buffer::HostPool;
 use crate::driver::{self, Atoms, Chunks, DriverError, Event, Gpu, GreenContext, Library, Pinned, Stream};
+use crate::enclosure::{Enclosure, EnclosureError};
 use crate::gate::Gate;
 use crate::lower::{self, Lowered, Precision};
 use crate::nvrtc::Cache;
@@ -40,6 +41,8 @@ pub struct CudaOptions {
     pub cache: Option<PathBuf>,
     /// Parts of the device that are made beside the whole; none unless asked for.
     pub parts: Option<PartOptions>,
+    /// What of a GPU this process was confined to when it began.
+    pub enclosure: Enclosure,
 }
 
 impl Default for CudaOptions {
@@ -55,6 +58,7 @@ impl Default for CudaOptions {
                 .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")))
                 .map(|folder| folder.join("raddle").join("cuda")),
             parts: None,
+            enclosure: Enclosure::default(),
         }
     }
 }
@@ -93,6 +97,9 @@ pub enum CudaError {
         /// Which, and what there is.
         why: String,
     },
+    /// Parts that do not go with what the process has of the GPU.
+    #[error(transparent)]
+    Enclosure(#[from] EnclosureError),
     /// The driver or a library failed.
     #[error("device {ordinal}: {why}")]
     Failed {
@@ -156,6 +163,7 @@ impl CudaDevice {
     /// # Errors
     /// When there is no driver, no such device, or too little memory.
     pub fn open(ordinal: usize, options: &CudaOptions) -> Result<Self, CudaError> {
+        options.enclosure.check(options.parts.as_ref())?;
         let failed = |error: DriverError| CudaError::Failed { ordinal, why: error.to_string() };
         let gpu = found(ordinal)?;
         let (free, total) = gpu.memory().map_err(failed)?;
@@ -193,19 +201,14 @@ impl CudaDevice {
             precision: options.precision,
             gpu,
         };
-        let capabilities = Capabilities {
-            isolates_compute: true,
-            isolates_cache: false,
-            isolates_bandwidth: false,
-            isolates_faults: false,
-        };
         let kind = shared.gpu.name().map_err(failed)?;
-        let info = DeviceInfo { kind, memory: wanted, capabilities };
+        let surroundings = options.enclosure.surroundings();
+        let info = DeviceInfo { kind, memory: wanted, capabilities: Capabilities::COMPUTE, surroundings };
         let (mut partitions, mut contexts) = (Vec::new(), Vec::new());
         for ((first, units), context) in parts {
             let id = PartitionId(u16::try_from(partitions.len()).unwrap_or(u16::MAX));
             let range = if context.is_some() { format!(" from {first} on") } else { String::new() };
-            let name = format!("cuda:{ordinal} {units} SMs{range}");
+            let name = format!("{} {units} SMs{range}", options.enclosure.name(ordinal));
             partitions.push(PartitionInfo { id, name, first, units });
             contexts.push(context);
         }
@@ -568,7 +571,7 @@ pub fn grain(ordinal: usize, fine: bool) -> Result<(u32, u32), CudaError> {
 }
 
 /// Device `ordinal`, opened.
-fn found(ordinal: usize) -> Result<Gpu, CudaError> {
+pub(crate) fn found(ordinal: usize) -> Result<Gpu, CudaError> {
     if !driver::present() {
         return Err(CudaError::NoDriver);
     }

@@ -11,9 +11,11 @@ mod buffer;
 mod device;
 mod dnn;
 mod driver;
+mod enclosure;
 mod gate;
 mod lower;
 mod nvrtc;
+mod offer;
 mod pack;
 mod parts;
 mod program;
@@ -26,7 +28,12 @@ pub use device::{
     CudaDevice, CudaError, CudaOptions, devices, forget_graphs, grain, load_pageable, packed_weights,
     plan_travel, segment_needs, step_times, transfer_latency, transfer_time, ways,
 };
+pub use enclosure::{
+    Daemon, DaemonState, Enclosure, EnclosureError, Instance, InstanceName, InstanceRefusal, Instances,
+    InstancesError, ManagedGpu, Mode, MpsError, Nvml, PERCENTAGE, Percentage, Profile, choose,
+};
 pub use gate::Gate;
 pub use lower::Precision;
 pub use nvrtc::{CompileError, check_kernels, check_own_kernels};
+pub use offer::{Offer, PartsOffered, offer};
 pub use parts::{PartOptions, PartWanted};

@@ -1,6 +1,8 @@
 //! On a GPU: the suite that every backend passes, and what is this backend's own. Fails without one.
 
-use cuda::{CudaDevice, CudaError, CudaOptions, PartOptions, Precision};
+use cuda::{
+    CudaDevice, CudaError, CudaOptions, Instances as _, Mode, Nvml, PartOptions, PartWanted, Precision,
+};
 use engine::conformance::cases;
 use engine::{Buffer, Device, EngineError, PartitionInfo, Run};
 use graph::zoo::{self, ZooOptions};
@@ -15,7 +17,7 @@ fn options() -> CudaOptions {
         slot: Bytes(256 << 20),
         staging: Bytes(32 << 20),
         cache: None,
-        parts: None,
+        ..CudaOptions::default()
     }
 }
 
@@ -160,5 +162,29 @@ fn products_run_on_every_part() {
             let mut queue = device.open(part.id).unwrap();
             queue.warm(&*program, false).unwrap_or_else(|error| panic!("{}: {error}", part.name));
         }
+    }
+}
+
+#[test]
+fn what_is_offered_is_what_can_be_had() {
+    let offer = cuda::offer(0).unwrap();
+    let parts = offer.parts.expect("the driver knows green contexts");
+    let part = |units| PartWanted { first: 0, units, streams: 1 };
+    let both = vec![part(parts.step), part(parts.units)];
+    let wanted = PartOptions { parts: both, overlap: 1, ..PartOptions::default() };
+    let device = CudaDevice::open(0, &CudaOptions { parts: Some(wanted), ..options() }).unwrap();
+    assert_eq!((&offer.kind, offer.units), (&device.info().kind, device.units()));
+    assert!(offer.memory >= device.info().memory);
+    assert_eq!(device.partitions().iter().map(|part| part.units).min(), Some(parts.step));
+}
+
+#[test]
+fn the_management_library_tells_of_the_gpu() {
+    let gpus = Nvml::find().unwrap().gpus().unwrap();
+    assert!(!gpus.is_empty());
+    for gpu in gpus {
+        assert!(gpu.uuid.starts_with("GPU-") && gpu.memory > Bytes(0), "{gpu:?}");
+        assert!(gpu.mode == Mode::On || gpu.instances.is_empty(), "{gpu:?}");
+        assert!(gpu.instances.iter().all(|instance| instance.uuid.starts_with("MIG-")), "{gpu:?}");
     }
 }

@@ -1,5 +1,6 @@
 //! What a backend is: a device with partitions, buffers, programs and queues.
 
+use crate::{Capabilities, Surrounding};
 use graph::{DType, Graph, HostTensor, Segment};
 use std::any::Any;
 use std::fmt;
@@ -71,21 +72,10 @@ pub struct DeviceInfo {
     pub kind: String,
     /// Memory it has for programs and runs.
     pub memory: Bytes,
-    /// What its partitions share all the same.
+    /// What its partitions are isolated from each other in, and what they share all the same.
     pub capabilities: Capabilities,
-}
-
-/// What a device's partitions isolate. What is `false` is shared with neighbours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Capabilities {
-    /// Compute units.
-    pub isolates_compute: bool,
-    /// Last-level cache.
-    pub isolates_cache: bool,
-    /// Memory bandwidth.
-    pub isolates_bandwidth: bool,
-    /// A fault in one partition leaves the others running.
-    pub isolates_faults: bool,
+    /// Who else is on its hardware, the nearest first.
+    pub surroundings: Vec<Surrounding>,
 }
 
 /// A fixed part of a device.

@@ -7,6 +7,7 @@ mod bad_files;
 mod bad_requests;
 mod client;
 mod drain;
+mod parts;
 mod real_models;
 mod support;
 mod tools;

@@ -5,7 +5,8 @@ mod program;
 mod queue;
 
 use crate::{
-    Buffer, Capabilities, Device, DeviceInfo, EngineError, PartitionInfo, Program, Queue, TensorSpec,
+    Buffer, Capabilities, Device, DeviceInfo, EngineError, PartitionInfo, Program, Queue, Surrounding,
+    TensorSpec,
 };
 use buffer::CpuBuffer;
 use graph::{Graph, Segment};
@@ -126,13 +127,14 @@ impl CpuDevice {
             units: small(set.len()),
         };
         let partitions = (0u16..).zip(cores.iter().zip(&firsts)).map(partition).collect();
-        let capabilities = Capabilities {
-            isolates_compute: true,
-            isolates_cache: false,
-            isolates_bandwidth: false,
-            isolates_faults: false,
+        let surroundings =
+            vec![Surrounding { others: "other processes", capabilities: Capabilities::FAULTS }];
+        let info = DeviceInfo {
+            kind: "cpu".into(),
+            memory: memory(),
+            capabilities: Capabilities::COMPUTE,
+            surroundings,
         };
-        let info = DeviceInfo { kind: "cpu".into(), memory: memory(), capabilities };
         Ok(Self { info, partitions, cores, overlap: overlap.unwrap_or(1) })
     }
 

@@ -31,6 +31,7 @@ fn device(cache: &Path) -> anyhow::Result<CudaDevice> {
         staging: Bytes(16 << 20),
         cache: Some(cache.to_owned()),
         parts: Some(PartOptions { parts: vec![half(0), half(units)], overlap: 1, ..PartOptions::default() }),
+        ..CudaOptions::default()
     };
     Ok(CudaDevice::open(0, &options)?)
 }

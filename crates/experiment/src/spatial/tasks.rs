@@ -93,6 +93,7 @@ fn device(settings: &Settings, way: &Way, out: &Path) -> anyhow::Result<Arc<dyn 
             staging: Bytes(2 << 30),
             cache: Some(out.join("cache")),
             parts,
+            ..CudaOptions::default()
         };
         CudaDevice::open(0, &options)
     };
