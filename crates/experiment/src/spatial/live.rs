@@ -599,17 +599,28 @@ fn judge(folder: &Path, settings: &Settings, rows: &[Row]) -> anyhow::Result<boo
         let what = format!("promises missed by dstack on {} {} at load {}", row.mix, row.rates, row.load);
         bars.at_most(&what, row.missed * 100.0, 0.0, " %");
     }
-    let mut off = (Vec::new(), Vec::new());
-    for row in rows.iter().filter(live) {
-        let Some(foretold) = at("simulated", &row.policy, row) else { continue };
-        let apart = |live: f64, sim: f64| (sim / live - 1.0).abs();
-        off.0.push(apart(row.done, foretold.done));
-        off.1.push(apart(row.p99_ms, foretold.p99_ms));
-    }
-    for (what, off) in [("throughput", off.0), ("p99", off.1)] {
-        let worst = off.iter().copied().fold(0.0, f64::max);
-        bars.note(&format!("simulated {what} off live: median {:.3}, worst {worst:.3}", middle(off.clone())));
-        bars.at_most(&format!("simulated {what} off live by, worst of {} runs", off.len()), worst, 0.10, "");
+    for policy in &settings.policies {
+        let mut off = (Vec::new(), Vec::new());
+        for row in rows.iter().filter(live).filter(|row| row.policy == *policy) {
+            let Some(foretold) = at("simulated", policy, row) else { continue };
+            let apart = |live: f64, sim: f64| (sim / live - 1.0).abs();
+            off.0.push(apart(row.done, foretold.done));
+            off.1.push(apart(row.p99_ms, foretold.p99_ms));
+        }
+        for (what, off) in [("throughput", off.0), ("p99", off.1)] {
+            let worst = off.iter().copied().fold(0.0, f64::max);
+            let (runs, near) = (off.len(), off.iter().filter(|off| **off <= 0.10).count());
+            let middle = middle(off);
+            bars.note(&format!(
+                "simulated {what} of {policy} off live: median {middle:.3}, {near} of {runs} within 0.1"
+            ));
+            bars.at_most(
+                &format!("simulated {what} of {policy} off live by, worst of {runs} runs"),
+                worst,
+                0.10,
+                "",
+            );
+        }
     }
     draw(folder, settings, rows)?;
     bars.finish_as(&folder.join("live_bars.txt"))

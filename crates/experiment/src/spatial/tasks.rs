@@ -87,7 +87,7 @@ fn device(settings: &Settings, way: &Way, out: &Path) -> anyhow::Result<Arc<dyn 
     let open = |parts: Option<PartOptions>| {
         let options = CudaOptions {
             precision,
-            weights: Bytes(1 << 30),
+            weights: Bytes(4 << 30),
             slots: 16,
             slot: Bytes(256 << 20),
             staging: Bytes(2 << 30),
@@ -174,7 +174,8 @@ pub(super) fn run(folder: &Path, out: &Path) -> anyhow::Result<bool> {
             }
         }
         // Weights come, caches warm up.
-        run_once(&settings, (&runtime, &tokio), 4, 0)?;
+        let (missed, _) = run_once(&settings, (&runtime, &tokio), 1, 0)?;
+        anyhow::ensure!(missed < 1.0, "{}: not even one task is answered in time", way.name);
         let found = search(&settings, (&runtime, &tokio))?;
         let mut tasks: Vec<u32> = settings.points.iter().map(|part| scaled(found, *part)).collect();
         tasks.dedup();
