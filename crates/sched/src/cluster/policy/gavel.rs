@@ -9,13 +9,11 @@
 //! binary fractions as in their simulator: jobs of one model are often owed the same but for the last bit, which then
 //! decides who goes first.
 
-use super::ordered::reach;
 use super::twister::Twister;
 use super::{Place, Share};
 use crate::Policy;
-use crate::cluster::{Claim, ClusterWorld, Decision, Free, Goal, Grant, Job, JobId, Real};
+use crate::cluster::{Claim, ClusterWorld, Decision, Free, Goal, Grant, Job, JobId, Phase, Real, Regrant};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
 use vocab::{Span, Time};
 
 /// Shares of time by kind of GPU.
@@ -23,7 +21,8 @@ use vocab::{Span, Time};
 pub struct Gavel {
     goal: Goal,
     round: Span,
-    jobs: BTreeMap<JobId, Shares>,
+    /// Live jobs, by id.
+    jobs: Vec<Shares>,
     /// Time given out on each kind since the latest plan, in s.
     given: Vec<f64>,
     /// When time was last counted anew, in s.
@@ -37,6 +36,10 @@ pub struct Gavel {
 /// What a job should have and had, by kind of GPU.
 #[derive(Clone, Debug)]
 struct Shares {
+    job: JobId,
+    gpus: u32,
+    /// Whether it has its place in the round that is being made.
+    chosen: bool,
     /// Share of time; nothing before the first plan with it.
     plan: Option<Vec<Real>>,
     /// Time had since the latest plan, in s, beginning at half a round.
@@ -58,7 +61,7 @@ impl Gavel {
         Self {
             goal,
             round,
-            jobs: BTreeMap::new(),
+            jobs: Vec::new(),
             given: Vec::new(),
             since: 0.0,
             stale: false,
@@ -73,16 +76,28 @@ impl Gavel {
         self.round.as_secs_f64() / 2.0
     }
 
-    /// Counts the time jobs had in the round that ended, and takes in who came and went.
-    fn follow(&mut self, world: &ClusterWorld, kinds: usize) {
+    fn row(&mut self, job: JobId) -> Option<&mut Shares> {
+        let at = self.jobs.binary_search_by_key(&job, |row| row.job).ok()?;
+        self.jobs.get_mut(at)
+    }
+
+    /// Makes room for kinds that were not there before.
+    fn widen(&mut self, kinds: usize) {
         let half = self.half();
         self.given.resize(kinds, 0.0);
-        for job in self.jobs.values_mut() {
-            job.had.resize(kinds, half);
-            job.owed.resize(kinds, 0.0);
-            if let Some(plan) = &mut job.plan {
+        for row in &mut self.jobs {
+            row.had.resize(kinds, half);
+            row.owed.resize(kinds, 0.0);
+            if let Some(plan) = &mut row.plan {
                 plan.resize(kinds, Real::ZERO);
             }
+        }
+    }
+
+    /// Counts the time jobs had in the round that ended, and takes in who came and went.
+    fn follow(&mut self, world: &ClusterWorld, kinds: usize) {
+        if self.given.len() < kinds {
+            self.widen(kinds);
         }
         // The last to end is counted first.
         let mut rounds = world.rounds().to_vec();
@@ -90,20 +105,24 @@ impl Gavel {
         for (id, took) in rounds {
             // A kind that is gone needs no account.
             let kind = world.job(id).and_then(Job::last_kind).filter(|kind| *kind < kinds);
-            if let (Some(kind), Some(job)) = (kind, self.jobs.get_mut(&id)) {
-                job.had[kind] += took.value();
+            if let Some((kind, row)) = kind.zip(self.row(id)) {
+                row.had[kind] += took.value();
                 self.given[kind] += took.value();
             }
         }
-        let live: BTreeSet<JobId> = world.running().chain(world.waiting()).map(|job| job.spec.job).collect();
-        let before = self.jobs.len();
-        self.jobs.retain(|id, _| live.contains(id));
-        self.stale |= self.jobs.len() < before || !world.fresh().is_empty();
-        for id in live {
-            self.jobs.entry(id).or_insert_with(|| {
+        let (running, waiting) = world.load();
+        if world.fresh().is_empty() && running + waiting == self.jobs.len() {
+            return;
+        }
+        self.stale = true;
+        self.jobs.retain(|row| !matches!(world.known(row.job).phase, Phase::Ended { .. }));
+        let half = self.half();
+        for id in world.fresh() {
+            if let Err(at) = self.jobs.binary_search_by_key(id, |row| row.job) {
                 let (had, owed) = (vec![half; kinds], vec![0.0; kinds]);
-                Shares { plan: None, had, owed }
-            });
+                let gpus = world.known(*id).spec.gpus;
+                self.jobs.insert(at, Shares { job: *id, gpus, chosen: false, plan: None, had, owed });
+            }
         }
     }
 
@@ -111,7 +130,7 @@ impl Gavel {
     fn reset(&mut self, now: f64) {
         let half = self.half();
         let passed = now - self.since;
-        for job in self.jobs.values_mut() {
+        for job in &mut self.jobs {
             for kind in 0..self.given.len() {
                 let due = job.plan.as_ref().map_or(0.0, |plan| plan[kind].value() * passed);
                 job.owed[kind] += due - (job.had[kind] - half);
@@ -134,35 +153,36 @@ impl Gavel {
     }
 
     /// Who runs on which kind in the next round.
-    fn choose(&mut self, world: &ClusterWorld, free: &Free) -> Vec<(JobId, usize)> {
+    fn choose(&mut self, world: &ClusterWorld) -> Vec<(JobId, usize)> {
         let mut kinds: Vec<usize> = (0..self.given.len()).collect();
         if matches!(self.goal, Goal::MaxMinAlike | Goal::MakespanAlike | Goal::Isolated) {
             self.shuffle.shuffle(&mut kinds);
         }
-        let (mut chosen, mut taken) = (Vec::new(), BTreeSet::new());
+        let mut rooms = vec![0; kinds.len()];
+        for node in world.nodes() {
+            rooms[node.kind as usize] += u32::from(node.gpus);
+        }
+        self.jobs.iter_mut().for_each(|row| row.chosen = false);
+        let (mut chosen, mut queue) = (Vec::with_capacity(self.jobs.len()), Vec::new());
         for kind in kinds {
-            let mut room: u32 = free
-                .nodes
-                .iter()
-                .filter(|node| node.kind as usize == kind)
-                .map(|node| node.gpus.count())
-                .sum();
-            let mut queue: Vec<(Rank, JobId)> =
-                self.jobs.iter().map(|(id, job)| (self.rank(job, kind), *id)).collect();
-            queue.sort_by_key(|(rank, _)| Reverse(*rank));
-            for (_, id) in queue {
-                let gang = world.known(id).spec.gpus;
+            let mut room: u32 = rooms[kind];
+            let open = self.jobs.iter().enumerate().filter(|(_, row)| !row.chosen && row.gpus <= room);
+            queue.clear();
+            queue.extend(open.map(|(at, row)| (Reverse(self.rank(row, kind)), at)));
+            queue.sort_unstable();
+            for (_, at) in &queue {
+                let row = &mut self.jobs[*at];
                 if room == 0 {
                     break;
                 }
-                if taken.contains(&id) || gang > room || !world.runs_on_kind(id, kind) {
+                if row.gpus > room || !world.runs_on_kind(row.job, kind) {
                     continue;
                 }
-                room -= gang;
-                taken.insert(id);
+                room -= row.gpus;
+                row.chosen = true;
                 // A job that no plan knows takes its place but does not run: so does Gavel's simulator.
-                if self.jobs[&id].plan.is_some() {
-                    chosen.push((id, kind));
+                if row.plan.is_some() {
+                    chosen.push((row.job, kind));
                 }
             }
         }
@@ -171,16 +191,16 @@ impl Gavel {
 
     fn question(&mut self, now: Time, world: &ClusterWorld) -> Decision {
         self.asked += 1;
-        let claim = |id: &JobId| {
-            let job = world.known(*id);
+        let claim = |row: &Shares| {
+            let job = world.known(row.job);
             Claim {
-                job: *id,
+                job: row.job,
                 weight_milli: 1_000,
                 age: now.since(job.spec.arrival),
                 steps_left: job.steps_left.unwrap_or(1),
             }
         };
-        let jobs = self.jobs.keys().map(claim).collect();
+        let jobs = self.jobs.iter().map(claim).collect();
         Decision::Replan { number: self.asked, goal: self.goal, jobs }
     }
 }
@@ -192,37 +212,51 @@ fn clock(now: Time, world: &ClusterWorld) -> f64 {
     ended.map_or(now.since(Time::ZERO).as_secs_f64(), Real::value)
 }
 
-/// GPUs of one kind: the others count as taken.
-fn only(free: &Free, kind: usize) -> Free {
-    Free { nodes: free.nodes.iter().filter(|node| node.kind as usize == kind).copied().collect() }
+/// What a job holds of a kind.
+fn kept(job: &Job, kind: usize) -> Option<&Grant> {
+    job.grant().filter(|_| job.last_kind() == Some(kind))
 }
 
-/// Grants for those chosen: what they hold if they stay on their kind, else anew, the largest first.
-fn place(world: &ClusterWorld, mut free: Free, chosen: Vec<(JobId, usize)>) -> Vec<(JobId, Grant)> {
-    let mut chosen: Vec<(&Job, usize)> =
-        chosen.into_iter().map(|(id, kind)| (world.known(id), kind)).collect();
-    chosen.sort_by_key(|(job, _)| Reverse(job.spec.gpus));
-    let stays = |job: &Job, kind: usize| job.grant().filter(|_| job.last_kind() == Some(kind)).cloned();
-    let mut grants = Vec::with_capacity(chosen.len());
-    for (job, kind) in &chosen {
-        if let Some(grant) = stays(job, *kind) {
-            free.take(&grant);
-            grants.push((job.spec.job, grant));
-        }
+/// The decisions that lead to `chosen`: who stays on a kind keeps its GPUs, the others are placed anew, the largest first.
+fn reach(world: &ClusterWorld, mut chosen: Vec<(JobId, usize)>, kinds: usize) -> Vec<Decision> {
+    let all_stay = || chosen.iter().all(|(id, kind)| kept(world.known(*id), *kind).is_some());
+    if chosen.len() == world.load().0 && all_stay() {
+        return Vec::new();
     }
-    for (job, kind) in chosen.into_iter().filter(|(job, kind)| stays(job, *kind).is_none()) {
-        let mut here = only(&free, kind);
+    let free = world.empty();
+    let of_kind = |kind: usize| free.nodes.iter().filter(move |node| node.kind as usize == kind);
+    let mut free: Vec<Free> =
+        (0..kinds).map(|kind| Free { nodes: of_kind(kind).copied().collect() }).collect();
+    chosen.sort_by_key(|(id, _)| Reverse(world.known(*id).spec.gpus));
+    let mut stays = Vec::with_capacity(chosen.len());
+    chosen.retain(|(id, kind)| {
+        let held = kept(world.known(*id), *kind);
+        held.inspect(|grant| free.iter_mut().for_each(|nodes| nodes.take(grant)));
+        stays.extend(held.map(|_| *id));
+        held.is_none()
+    });
+    let (mut changes, mut starts) = (Vec::new(), Vec::new());
+    for (id, kind) in chosen {
+        let job = world.known(id);
         let (gpus, share) = (job.spec.gpus, Share::asked(&job.spec));
-        let pieces = Place::Consolidated
-            .take(&mut here, gpus, share)
-            .or_else(|| Place::Anywhere.take(&mut here, gpus, share));
-        if let Some(pieces) = pieces {
-            let grant = Grant::whole(pieces);
-            free.take(&grant);
-            grants.push((job.spec.job, grant));
+        let consolidated = Place::Consolidated.take(&mut free[kind], gpus, share);
+        let pieces = consolidated.or_else(|| Place::Anywhere.take(&mut free[kind], gpus, share));
+        let Some(grant) = pieces.map(Grant::whole) else { continue };
+        stays.push(id);
+        if job.waits() {
+            starts.push(Decision::Start { job: id, grant, lease: None });
+        } else if job.grant() != Some(&grant) {
+            changes.push(Regrant { job: id, grant });
         }
     }
-    grants
+    stays.sort_unstable();
+    let gone = world.running().map(|job| job.spec.job).filter(|id| stays.binary_search(id).is_err());
+    let mut decisions: Vec<Decision> = gone.map(|job| Decision::Stop { job }).collect();
+    if !changes.is_empty() {
+        decisions.push(Decision::Regrant { changes });
+    }
+    decisions.append(&mut starts);
+    decisions
 }
 
 impl Policy<ClusterWorld> for Gavel {
@@ -239,21 +273,16 @@ impl Policy<ClusterWorld> for Gavel {
     }
 
     fn decide(&mut self, now: Time, world: &ClusterWorld) -> Vec<Decision> {
-        let free = world.empty();
-        let kinds =
-            free.nodes.iter().map(|node| node.kind as usize + 1).max().unwrap_or(0).max(self.given.len());
+        let kinds = world.nodes().map(|node| node.kind as usize + 1).max().unwrap_or(0).max(self.given.len());
         self.follow(world, kinds);
         let answer = world.plan().filter(|plan| plan.number == self.asked && self.asked > 0);
         if let Some(plan) = answer.filter(|_| self.known < self.asked) {
             self.known = self.asked;
-            for job in self.jobs.values_mut() {
-                job.plan = None;
-            }
+            self.jobs.iter_mut().for_each(|row| row.plan = None);
             for (id, shares) in &plan.shares {
-                if let Some(job) = self.jobs.get_mut(id) {
-                    job.plan = Some(
-                        (0..kinds).map(|kind| shares.get(kind).copied().unwrap_or(Real::ZERO)).collect(),
-                    );
+                let of_kind = |kind: usize| shares.get(kind).copied().unwrap_or(Real::ZERO);
+                if let Some(row) = self.row(*id) {
+                    row.plan = Some((0..kinds).map(of_kind).collect());
                 }
             }
         } else {
@@ -265,9 +294,8 @@ impl Policy<ClusterWorld> for Gavel {
                 return vec![self.question(now, world)];
             }
         }
-        let chosen = self.choose(world, &free);
-        let wanted = place(world, free, chosen);
-        reach(world, wanted, None)
+        let chosen = self.choose(world);
+        reach(world, chosen, kinds)
     }
 
     fn wake(&self, now: Time) -> Option<Time> {
