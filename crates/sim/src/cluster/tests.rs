@@ -66,22 +66,30 @@ fn muri_trace_3_comes_out_exactly() {
     assert_eq!(muri_line("muri/trace3.csv", "muri-las"), "992 347213.248119 8174226.280030 4983397.254010");
 }
 
+/// There jobs run through thousands of turns, and what Muri's simulator loses in binary fractions shows.
 #[test]
-fn muri_trace_2_comes_out_but_for_microseconds() {
-    // Muri's simulator prints 2665607.375069 and 33128484.196403 for the first: some ends there differ by microseconds,
-    // for a reason not yet found; counting iterations in binary fractions, as it does, does not explain it.
-    assert_eq!(
-        muri_line("muri/trace2.csv", "muri-srtf"),
-        "5755 2665607.375067 48847005.197635 33128484.196400"
-    );
-    assert_eq!(
-        muri_line("muri/trace2.csv", "muri-srsf"),
-        "5755 2213949.687363 49026465.311070 31241250.835485"
-    );
-    assert_eq!(
-        muri_line("muri/trace2.csv", "muri-las"),
-        "5755 7396368.514037 48117093.307735 37913098.471430"
-    );
+fn muri_trace_2_comes_out_exactly() {
+    for (name, line) in [
+        ("muri-srtf", "5755 2665607.375069 48847005.197635 33128484.196403"),
+        ("muri-srsf", "5755 2213949.687363 49026465.311070 31241250.835485"),
+        ("muri-las", "5755 7396368.514037 48117093.307735 37913098.471430"),
+    ] {
+        assert_eq!(muri_line("muri/trace2.csv", name), line);
+    }
+}
+
+#[test]
+fn muri_traces_1_and_4_come_out_exactly() {
+    for (trace, name, line) in [
+        ("trace1", "muri-srtf", "1494 1370603.197651 26045465.532945 16647148.090740"),
+        ("trace1", "muri-srsf", "1494 980140.569929 26065759.044845 15529913.227905"),
+        ("trace1", "muri-las", "1494 3330371.306772 23556410.217355 14739851.505200"),
+        ("trace4", "muri-srtf", "2638 581982.900232 14787990.592350 7768533.005125"),
+        ("trace4", "muri-srsf", "2638 487167.168772 14887908.866390 7372568.183830"),
+        ("trace4", "muri-las", "2638 1319382.936037 13073838.618270 8663311.855975"),
+    ] {
+        assert_eq!(muri_line(&format!("muri/{trace}.csv"), name), line, "{trace} {name}");
+    }
 }
 
 /// Every completion time that Synergy's own run recorded, under both ways of sharing CPUs and memory.
