@@ -2,12 +2,15 @@
 
 use super::applications::filled;
 use super::belief::Beliefs;
+use super::packing::Packed;
 use super::shares::{Member, Planner};
 use super::speeds::fastest;
 use super::truth::{Truth, slowdown_milli};
 use super::{ClusterOutcome, Completed, Progress, Sample, Setup, SetupError, Trace};
 use sched::cluster::policy::Choice;
-use sched::cluster::{Claim, ClusterWorld, Decision, Event, Goal, Grant, Job, JobId, JobSpec, Real, Refusal};
+use sched::cluster::{
+    Claim, ClusterWorld, Decision, Event, Goal, Grant, Job, JobId, JobSpec, PairShares, Real, Refusal,
+};
 use sched::turn;
 use std::collections::BTreeMap;
 use vocab::{ModelId, Span, Time};
@@ -222,12 +225,13 @@ impl<'t> ClusterSimulation<'t> {
 
     /// Works out what a decision asks for.
     fn answer(&mut self, decision: &Decision) -> Option<Event> {
-        let Decision::Replan { number, goal, jobs } = decision else { return None };
+        let Decision::Replan { number, goal, packed, jobs } = decision else { return None };
         if *goal == Goal::Speed {
             let claimed = jobs.iter().map(|claim| (claim.job, &self.trace.jobs[claim.job.index()])).collect();
             return Some(Event::PlanReady {
                 number: *number,
                 shares: fastest(self.setup, &self.world, claimed),
+                pairs: Vec::new(),
             });
         }
         let member = |claim: &'_ Claim| {
@@ -243,10 +247,20 @@ impl<'t> ClusterSimulation<'t> {
         for node in self.world.nodes() {
             counts[node.kind as usize] += f64::from(node.gpus);
         }
-        let solved = self.planner.shares(*goal, &members, &counts);
+        let traced = |at: usize| &self.trace.jobs[jobs[at].job.index()];
+        let together = |first: usize, second: usize| self.setup.rates_together(traced(first), traced(second));
+        let Packed { alone, pairs } = if *packed {
+            self.planner.packed(*goal, &members, &counts, together)
+        } else {
+            Packed { alone: self.planner.shares(*goal, &members, &counts), pairs: Vec::new() }
+        };
         let parts = |shares: Vec<f64>| shares.into_iter().map(Real::of).collect();
-        let shares = jobs.iter().map(|claim| claim.job).zip(solved.into_iter().map(parts)).collect();
-        Some(Event::PlanReady { number: *number, shares })
+        let shares = jobs.iter().map(|claim| claim.job).zip(alone.into_iter().map(parts)).collect();
+        let pair = |(first, second, shares): (usize, usize, Vec<f64>)| PairShares {
+            jobs: (jobs[first].job, jobs[second].job),
+            shares: parts(shares),
+        };
+        Some(Event::PlanReady { number: *number, shares, pairs: pairs.into_iter().map(pair).collect() })
     }
 
     /// Keeps what the cluster looks like from now on.
@@ -439,8 +453,10 @@ impl<'t> ClusterSimulation<'t> {
                 | Decision::Record { .. } => {}
             }
         }
-        let slows = !self.setup.spreads.is_empty() || self.setup.nodes.iter().any(|node| node.slots > 1);
-        if slows && !decisions.is_empty() {
+        let shared = self.setup.nodes.iter().any(|node| node.slots > 1);
+        if self.setup.progress == Progress::Rounds && shared {
+            self.pair_up();
+        } else if (shared || !self.setup.spreads.is_empty()) && !decisions.is_empty() {
             self.slow();
         }
     }
@@ -469,6 +485,25 @@ impl<'t> ClusterSimulation<'t> {
             if matches!(self.setup.progress, Progress::RestartAtStart | Progress::Goodput) {
                 self.held.insert(job, grant.clone());
             }
+        }
+    }
+
+    /// Sets each running job's rate from who shares its GPUs, where progress is in rounds.
+    fn pair_up(&mut self) {
+        for job in self.world.running() {
+            let (id, kind) = (job.spec.job, job.last_kind().unwrap_or(0));
+            let piece = job.grant().and_then(|grant| grant.pieces.first());
+            let gpu = piece.and_then(|piece| Some((piece.node, piece.gpus.iter().next()?)));
+            let holders = gpu.map_or(&[][..], |(node, gpu)| self.world.holders(node, gpu));
+            let beside = holders.iter().find(|other| **other != id);
+            let together = beside.and_then(|other| {
+                let (first, second) = (id.min(*other), id.max(*other));
+                let traced = |id: JobId| &self.trace.jobs[id.index()];
+                let rates = self.setup.rates_together(traced(first), traced(second))?;
+                rates.get(kind).map(|rates| if id == first { rates.0 } else { rates.1 })
+            });
+            let alone = self.rates[id.index()].get(kind).copied().unwrap_or(0.0);
+            self.truths[id.index()].rate = together.unwrap_or(alone);
         }
     }
 

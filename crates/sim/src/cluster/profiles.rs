@@ -76,8 +76,9 @@ struct Table {
     tput_norm: Vec<Vec<f64>>,
 }
 
-/// Percent of the best speed that a demand may miss.
-const TOLERANCE_PERCENT: u64 = 1;
+/// Percent of the best speed that a demand may miss: what is too little to be measured (a tenth, as there) is too little to
+/// be asked for, or CPUs that nobody measured would be taken from others.
+const TOLERANCE_PERCENT: u64 = 10;
 
 impl Profiles {
     /// Reads the tables of the one-GPU models on servers of 3 CPUs a GPU.
@@ -106,9 +107,13 @@ impl Profiles {
         Some(points.map(|point| u64::from(point.speed_milli) * 1_000).max().unwrap_or(0))
     }
 
-    /// What `model` is believed to need on each GPU to be as fast as it can: CPUs in thousandths, bytes.
-    pub(super) fn demand(&self, model: &str) -> Option<(u64, u64)> {
-        self.0.get(model).map(|profile| profile.demand)
+    /// What `model` is believed to need on each GPU to be as fast as it can: CPUs in thousandths, bytes. No less than the
+    /// `even` part where one more measurement shows that it would be slower with what it is believed to need of that.
+    pub(super) fn demand(&self, model: &str, even: (u64, u64)) -> Option<(u64, u64)> {
+        let (cpu, memory) = self.0.get(model)?.demand;
+        let modest = (cpu.min(even.0), memory.min(even.1));
+        let slower = self.speed_micro(model, modest) < self.speed_micro(model, even);
+        Some(if slower { (cpu.max(even.0), memory.max(even.1)) } else { (cpu, memory) })
     }
 
     /// Points that `model` is believed to have, none of which needs more than another that is as fast.

@@ -5,14 +5,16 @@
 //! ```
 //!
 //! A job's priority on a kind of GPU is its share there over the part of that kind's time it has had since the latest plan.
+//! Where two jobs may share GPUs, plans give shares to pairs as well; a pair is one in the queue, beside its two jobs alone.
 //! Ties keep the order of arrival. Plans are not made more often than Gavel's authors do. Times are summed and divided in
 //! binary fractions as in their simulator: jobs of one model are often owed the same but for the last bit, which then
 //! decides who goes first.
 
+mod place;
+
 use super::twister::Twister;
-use super::{Place, Share};
 use crate::Policy;
-use crate::cluster::{Claim, ClusterWorld, Decision, Free, Goal, Grant, Job, JobId, Phase, Real, Regrant};
+use crate::cluster::{Claim, ClusterWorld, Decision, Goal, Job, JobId, PairShares, Phase, Plan, Real};
 use std::cmp::Reverse;
 use vocab::{Span, Time};
 
@@ -20,9 +22,14 @@ use vocab::{Span, Time};
 #[derive(Clone, Debug)]
 pub struct Gavel {
     goal: Goal,
+    packed: bool,
     round: Span,
     /// Live jobs, by id.
     jobs: Vec<Shares>,
+    /// Pairs that the latest plan gives time to.
+    pairs: Vec<Shares>,
+    /// Pairs that ran in the latest round, and whether their time is counted.
+    teams: Vec<((JobId, JobId), bool)>,
     /// Time given out on each kind since the latest plan, in s.
     given: Vec<f64>,
     /// When time was last counted anew, in s.
@@ -33,12 +40,15 @@ pub struct Gavel {
     shuffle: Twister,
 }
 
-/// What a job should have and had, by kind of GPU.
+/// Who runs together: a job, and another on the same GPUs.
+type Unit = (JobId, Option<JobId>);
+
+/// What a job or a pair should have and had, by kind of GPU.
 #[derive(Clone, Debug)]
 struct Shares {
-    job: JobId,
+    unit: Unit,
     gpus: u32,
-    /// Whether it has its place in the round that is being made.
+    /// Whether it has its place in the round that is being made; nothing of a pair.
     chosen: bool,
     /// Share of time; nothing before the first plan with it.
     plan: Option<Vec<Real>>,
@@ -55,13 +65,16 @@ const PLAN_EVERY_S: f64 = 1_920.0;
 type Rank = (Real, Real, Real);
 
 impl Gavel {
-    /// Shares that make `goal` best, in rounds of `round`.
+    /// Shares that make `goal` best, of jobs and, if `packed`, of pairs, in rounds of `round`.
     #[must_use]
-    pub fn new(goal: Goal, round: Span) -> Self {
+    pub fn new(goal: Goal, packed: bool, round: Span) -> Self {
         Self {
             goal,
+            packed,
             round,
             jobs: Vec::new(),
+            pairs: Vec::new(),
+            teams: Vec::new(),
             given: Vec::new(),
             since: 0.0,
             stale: false,
@@ -76,16 +89,15 @@ impl Gavel {
         self.round.as_secs_f64() / 2.0
     }
 
-    fn row(&mut self, job: JobId) -> Option<&mut Shares> {
-        let at = self.jobs.binary_search_by_key(&job, |row| row.job).ok()?;
-        self.jobs.get_mut(at)
+    fn place_of(&self, job: JobId) -> Option<usize> {
+        self.jobs.binary_search_by_key(&job, |row| row.unit.0).ok()
     }
 
     /// Makes room for kinds that were not there before.
     fn widen(&mut self, kinds: usize) {
         let half = self.half();
         self.given.resize(kinds, 0.0);
-        for row in &mut self.jobs {
+        for row in self.jobs.iter_mut().chain(&mut self.pairs) {
             row.had.resize(kinds, half);
             row.owed.resize(kinds, 0.0);
             if let Some(plan) = &mut row.plan {
@@ -99,13 +111,23 @@ impl Gavel {
         if self.given.len() < kinds {
             self.widen(kinds);
         }
-        // The last to end is counted first.
+        // The last to end is counted first, and of a pair alone.
         let mut rounds = world.rounds().to_vec();
         rounds.sort_by_key(|(_, took)| Reverse(*took));
         for (id, took) in rounds {
+            let team = self.teams.iter_mut().find(|((first, second), _)| id == *first || id == *second);
+            let row = match team {
+                Some((_, true)) => continue,
+                Some((pair, counted)) => {
+                    *counted = true;
+                    let unit = (pair.0, Some(pair.1));
+                    self.pairs.iter_mut().find(|row| row.unit == unit)
+                }
+                None => self.place_of(id).map(|at| &mut self.jobs[at]),
+            };
             // A kind that is gone needs no account.
             let kind = world.job(id).and_then(Job::last_kind).filter(|kind| *kind < kinds);
-            if let Some((kind, row)) = kind.zip(self.row(id)) {
+            if let Some((kind, row)) = kind.zip(row) {
                 row.had[kind] += took.value();
                 self.given[kind] += took.value();
             }
@@ -115,32 +137,65 @@ impl Gavel {
             return;
         }
         self.stale = true;
-        self.jobs.retain(|row| !matches!(world.known(row.job).phase, Phase::Ended { .. }));
-        let half = self.half();
+        let live = |job: JobId| !matches!(world.known(job).phase, Phase::Ended { .. });
+        self.jobs.retain(|row| live(row.unit.0));
+        self.pairs.retain(|row| live(row.unit.0) && row.unit.1.is_none_or(live));
         for id in world.fresh() {
-            if let Err(at) = self.jobs.binary_search_by_key(id, |row| row.job) {
-                let (had, owed) = (vec![half; kinds], vec![0.0; kinds]);
-                let gpus = world.known(*id).spec.gpus;
-                self.jobs.insert(at, Shares { job: *id, gpus, chosen: false, plan: None, had, owed });
+            if let Err(at) = self.jobs.binary_search_by_key(id, |row| row.unit.0) {
+                let row = self.fresh((*id, None), world.known(*id).spec.gpus);
+                self.jobs.insert(at, row);
             }
         }
+    }
+
+    /// A row that had nothing yet.
+    fn fresh(&self, unit: Unit, gpus: u32) -> Shares {
+        let (had, owed) = (vec![self.half(); self.given.len()], vec![0.0; self.given.len()]);
+        Shares { unit, gpus, chosen: false, plan: None, had, owed }
     }
 
     /// Begins to count time anew, and notes what each job is owed.
     fn reset(&mut self, now: f64) {
         let half = self.half();
         let passed = now - self.since;
-        for job in &mut self.jobs {
+        let rows = self.jobs.len() + self.pairs.len();
+        for row in self.jobs.iter_mut().chain(&mut self.pairs) {
             for kind in 0..self.given.len() {
-                let due = job.plan.as_ref().map_or(0.0, |plan| plan[kind].value() * passed);
-                job.owed[kind] += due - (job.had[kind] - half);
-                job.had[kind] = half;
+                let due = row.plan.as_ref().map_or(0.0, |plan| plan[kind].value() * passed);
+                row.owed[kind] += due - (row.had[kind] - half);
+                row.had[kind] = half;
             }
         }
         for given in &mut self.given {
-            *given = half * self.jobs.len() as f64;
+            *given = half * rows as f64;
         }
         self.since = now;
+    }
+
+    /// Takes in the answer to the latest question.
+    fn learn(&mut self, plan: &Plan) {
+        let kinds = self.given.len();
+        let of_kinds = |shares: &[Real]| {
+            (0..kinds).map(|kind| shares.get(kind).copied().unwrap_or(Real::ZERO)).collect::<Vec<Real>>()
+        };
+        self.jobs.iter_mut().for_each(|row| row.plan = None);
+        for (id, shares) in &plan.shares {
+            if let Some(at) = self.place_of(*id) {
+                self.jobs[at].plan = Some(of_kinds(shares));
+            }
+        }
+        let before = std::mem::take(&mut self.pairs);
+        for PairShares { jobs: (first, second), shares } in plan.pairs.iter().filter(|_| self.packed) {
+            let gpus = |id: JobId| self.place_of(id).map(|at| self.jobs[at].gpus);
+            let unit = (*first, Some(*second));
+            let twice = first == second || self.pairs.iter().any(|row| row.unit == unit);
+            let Some(gang) = gpus(*first).filter(|gang| gpus(*second) == Some(*gang) && !twice) else {
+                continue;
+            };
+            let known = before.iter().find(|row| row.unit == unit).cloned();
+            let row = known.unwrap_or_else(|| self.fresh(unit, gang));
+            self.pairs.push(Shares { plan: Some(of_kinds(shares)), ..row });
+        }
     }
 
     fn rank(&self, job: &Shares, kind: usize) -> Rank {
@@ -152,8 +207,20 @@ impl Gavel {
         (Real::of(priority), owed, plan[kind])
     }
 
+    /// Whether a unit may be given GPUs of a kind in the round that is being made.
+    fn open(&self, row: &Shares, kind: usize) -> bool {
+        let Some(second) = row.unit.1 else { return !row.chosen };
+        let free = |job| self.place_of(job).is_some_and(|at| !self.jobs[at].chosen);
+        free(row.unit.0) && free(second) && row.plan.as_ref().is_some_and(|plan| plan[kind] > Real::ZERO)
+    }
+
+    /// A job's row, or beyond them a pair's.
+    fn nth(&self, at: usize) -> &Shares {
+        self.jobs.get(at).unwrap_or_else(|| &self.pairs[at - self.jobs.len()])
+    }
+
     /// Who runs on which kind in the next round.
-    fn choose(&mut self, world: &ClusterWorld) -> Vec<(JobId, usize)> {
+    fn choose(&mut self, world: &ClusterWorld) -> Vec<(Unit, usize)> {
         let mut kinds: Vec<usize> = (0..self.given.len()).collect();
         if matches!(self.goal, Goal::MaxMinAlike | Goal::MakespanAlike | Goal::Isolated) {
             self.shuffle.shuffle(&mut kinds);
@@ -166,23 +233,32 @@ impl Gavel {
         let (mut chosen, mut queue) = (Vec::with_capacity(self.jobs.len()), Vec::new());
         for kind in kinds {
             let mut room: u32 = rooms[kind];
-            let open = self.jobs.iter().enumerate().filter(|(_, row)| !row.chosen && row.gpus <= room);
             queue.clear();
-            queue.extend(open.map(|(at, row)| (Reverse(self.rank(row, kind)), at)));
+            for (at, row) in self.jobs.iter().chain(&self.pairs).enumerate() {
+                if row.gpus <= room && self.open(row, kind) {
+                    queue.push((Reverse(self.rank(row, kind)), at));
+                }
+            }
             queue.sort_unstable();
             for (_, at) in &queue {
-                let row = &mut self.jobs[*at];
                 if room == 0 {
                     break;
                 }
-                if row.gpus > room || !world.runs_on_kind(row.job, kind) {
+                let row = self.nth(*at);
+                let (unit, gpus, planned) = (row.unit, row.gpus, row.plan.is_some());
+                let fits = |job: JobId| world.runs_on_kind(job, kind);
+                if gpus > room || !self.open(row, kind) || !fits(unit.0) || !unit.1.is_none_or(fits) {
                     continue;
                 }
-                room -= row.gpus;
-                row.chosen = true;
+                room -= gpus;
+                for job in std::iter::once(unit.0).chain(unit.1) {
+                    if let Some(at) = self.place_of(job) {
+                        self.jobs[at].chosen = true;
+                    }
+                }
                 // A job that no plan knows takes its place but does not run: so does Gavel's simulator.
-                if row.plan.is_some() {
-                    chosen.push((row.job, kind));
+                if planned {
+                    chosen.push((unit, kind));
                 }
             }
         }
@@ -192,16 +268,16 @@ impl Gavel {
     fn question(&mut self, now: Time, world: &ClusterWorld) -> Decision {
         self.asked += 1;
         let claim = |row: &Shares| {
-            let job = world.known(row.job);
+            let job = world.known(row.unit.0);
             Claim {
-                job: row.job,
+                job: row.unit.0,
                 weight_milli: 1_000,
                 age: now.since(job.spec.arrival),
                 steps_left: job.steps_left.unwrap_or(1),
             }
         };
         let jobs = self.jobs.iter().map(claim).collect();
-        Decision::Replan { number: self.asked, goal: self.goal, jobs }
+        Decision::Replan { number: self.asked, goal: self.goal, packed: self.packed, jobs }
     }
 }
 
@@ -212,63 +288,19 @@ fn clock(now: Time, world: &ClusterWorld) -> f64 {
     ended.map_or(now.since(Time::ZERO).as_secs_f64(), Real::value)
 }
 
-/// What a job holds of a kind.
-fn kept(job: &Job, kind: usize) -> Option<&Grant> {
-    job.grant().filter(|_| job.last_kind() == Some(kind))
-}
-
-/// The decisions that lead to `chosen`: who stays on a kind keeps its GPUs, the others are placed anew, the largest first.
-fn reach(world: &ClusterWorld, mut chosen: Vec<(JobId, usize)>, kinds: usize) -> Vec<Decision> {
-    let all_stay = || chosen.iter().all(|(id, kind)| kept(world.known(*id), *kind).is_some());
-    if chosen.len() == world.load().0 && all_stay() {
-        return Vec::new();
-    }
-    let free = world.empty();
-    let of_kind = |kind: usize| free.nodes.iter().filter(move |node| node.kind as usize == kind);
-    let mut free: Vec<Free> =
-        (0..kinds).map(|kind| Free { nodes: of_kind(kind).copied().collect() }).collect();
-    chosen.sort_by_key(|(id, _)| Reverse(world.known(*id).spec.gpus));
-    let mut stays = Vec::with_capacity(chosen.len());
-    chosen.retain(|(id, kind)| {
-        let held = kept(world.known(*id), *kind);
-        held.inspect(|grant| free.iter_mut().for_each(|nodes| nodes.take(grant)));
-        stays.extend(held.map(|_| *id));
-        held.is_none()
-    });
-    let (mut changes, mut starts) = (Vec::new(), Vec::new());
-    for (id, kind) in chosen {
-        let job = world.known(id);
-        let (gpus, share) = (job.spec.gpus, Share::asked(&job.spec));
-        let consolidated = Place::Consolidated.take(&mut free[kind], gpus, share);
-        let pieces = consolidated.or_else(|| Place::Anywhere.take(&mut free[kind], gpus, share));
-        let Some(grant) = pieces.map(Grant::whole) else { continue };
-        stays.push(id);
-        if job.waits() {
-            starts.push(Decision::Start { job: id, grant, lease: None });
-        } else if job.grant() != Some(&grant) {
-            changes.push(Regrant { job: id, grant });
-        }
-    }
-    stays.sort_unstable();
-    let gone = world.running().map(|job| job.spec.job).filter(|id| stays.binary_search(id).is_err());
-    let mut decisions: Vec<Decision> = gone.map(|job| Decision::Stop { job }).collect();
-    if !changes.is_empty() {
-        decisions.push(Decision::Regrant { changes });
-    }
-    decisions.append(&mut starts);
-    decisions
-}
-
 impl Policy<ClusterWorld> for Gavel {
     fn name(&self) -> &'static str {
-        match self.goal {
-            Goal::MaxMin => "gavel",
-            Goal::MaxMinAlike => "gavel-alike",
-            Goal::FinishTimeFairness => "gavel-ftf",
-            Goal::Makespan => "gavel-makespan",
-            Goal::MakespanAlike => "gavel-makespan-alike",
-            Goal::Isolated => "gavel-isolated",
-            Goal::Speed => "gavel-speed",
+        match (self.goal, self.packed) {
+            (Goal::MaxMin, false) => "gavel",
+            (Goal::MaxMin, true) => "gavel-packed",
+            (Goal::MaxMinAlike, _) => "gavel-alike",
+            (Goal::FinishTimeFairness, false) => "gavel-ftf",
+            (Goal::FinishTimeFairness, true) => "gavel-ftf-packed",
+            (Goal::Makespan, false) => "gavel-makespan",
+            (Goal::Makespan, true) => "gavel-makespan-packed",
+            (Goal::MakespanAlike, _) => "gavel-makespan-alike",
+            (Goal::Isolated, _) => "gavel-isolated",
+            (Goal::Speed, _) => "gavel-speed",
         }
     }
 
@@ -278,13 +310,7 @@ impl Policy<ClusterWorld> for Gavel {
         let answer = world.plan().filter(|plan| plan.number == self.asked && self.asked > 0);
         if let Some(plan) = answer.filter(|_| self.known < self.asked) {
             self.known = self.asked;
-            self.jobs.iter_mut().for_each(|row| row.plan = None);
-            for (id, shares) in &plan.shares {
-                let of_kind = |kind: usize| shares.get(kind).copied().unwrap_or(Real::ZERO);
-                if let Some(row) = self.row(*id) {
-                    row.plan = Some((0..kinds).map(of_kind).collect());
-                }
-            }
+            self.learn(plan);
         } else {
             let clock = clock(now, world);
             let due = self.since == 0.0 || clock - self.since >= PLAN_EVERY_S;
@@ -295,7 +321,9 @@ impl Policy<ClusterWorld> for Gavel {
             }
         }
         let chosen = self.choose(world);
-        reach(world, chosen, kinds)
+        let pairs = chosen.iter().filter_map(|((first, second), _)| Some((*first, (*second)?)));
+        self.teams = pairs.map(|pair| (pair, false)).collect();
+        place::reach(world, chosen, kinds)
     }
 
     fn wake(&self, now: Time) -> Option<Time> {
