@@ -82,7 +82,7 @@ impl Program {
     }
 
     /// Adds a row that stands for `times` rows. A cell is held by as many as there are of whatever there are more of.
-    pub(super) fn row(&mut self, times: f64, row: Vec<(usize, f64)>, right: f64) {
+    pub(super) fn row(&mut self, times: f64, row: impl IntoIterator<Item = (usize, f64)>, right: f64) {
         let held = |column: usize| self.columns[column].max(times);
         let cells =
             row.into_iter().map(|(column, value)| Cell { column, value, times: held(column) }).collect();
@@ -91,10 +91,9 @@ impl Program {
     }
 
     /// The best point; nothing when there is none, or the numbers do not allow to find it.
-    pub(super) fn solve(&self) -> Option<Solution> {
-        let mut scaled = self.clone();
-        let (by_row, by_column) = scaled.equilibrate();
-        let point = scaled.walk()?;
+    pub(super) fn solve(mut self) -> Option<Solution> {
+        let (by_row, by_column) = self.equilibrate();
+        let point = self.walk()?;
         let unscale = |values: &[f64], by: &[f64]| {
             values.iter().zip(by).map(|(value, by)| value / point.tau / by).collect()
         };
@@ -144,7 +143,8 @@ impl Program {
                 sums[cell.column] += cell.value * cell.times * z;
             }
         }
-        sums.iter().zip(&self.columns).map(|(sum, times)| sum / times).collect()
+        sums.iter_mut().zip(&self.columns).for_each(|(sum, times)| *sum /= times);
+        sums
     }
 
     /// The product of two lists of rows, each as often as there are.
@@ -208,15 +208,13 @@ impl Program {
             let factor = Factor::of(self, &layout, &weights, matrix);
             let (x1, z1) = factor.step(self, &weights, &against, &self.right);
             let scale = at.kappa / at.tau - self.along(&self.cost, &x1) - self.down(&self.right, &z1);
-            let joined = |z: &[f64], tau: f64| -> Vec<f64> {
-                z.iter().zip(&z1).map(|(z, one)| z + tau * one).collect()
-            };
             // The predictor goes straight for the best.
             let right: Vec<f64> = short.z.iter().zip(&at.s).map(|(short, s)| s - short).collect();
             let (xa, za) = factor.step(self, &weights, &short.x, &right);
             let tau =
                 (short.tau - at.kappa + self.along(&self.cost, &xa) + self.down(&self.right, &za)) / scale;
-            let wz: Vec<f64> = joined(&za, tau).iter().zip(&roots).map(|(z, root)| z * root).collect();
+            let wz = |((z, one), root): ((&f64, &f64), &f64)| (z + tau * one) * root;
+            let wz: Vec<f64> = za.iter().zip(&z1).zip(&roots).map(wz).collect();
             let ws: Vec<f64> = wz.iter().zip(&middle).map(|(wz, middle)| -wz - middle).collect();
             let kappa = -at.kappa - at.kappa / at.tau * tau;
             let far = at.reach(&middle, &ws, &wz, tau, kappa);
@@ -234,7 +232,7 @@ impl Program {
                 + self.along(&self.cost, &xc)
                 + self.down(&self.right, &zc))
                 / scale;
-            let z = joined(&zc, tau);
+            let z: Vec<f64> = zc.iter().zip(&z1).map(|(z, one)| z + tau * one).collect();
             let wz: Vec<f64> = z.iter().zip(&roots).map(|(z, root)| z * root).collect();
             let ws: Vec<f64> = wz.iter().zip(&off).map(|(wz, off)| -off - wz).collect();
             let kappa = -(turn + at.kappa * tau) / at.tau;
@@ -430,8 +428,8 @@ impl<'l> Rows<'l> {
             program.rows[*at].cells.iter().for_each(|cell| x[cell.column] -= cell.value * cell.times * z);
         }
         x.iter_mut().zip(&self.bounds).for_each(|(x, bound)| *x /= bound);
-        let sums = program.times(&x);
-        let mut z: Vec<f64> = (0..sums.len()).map(|row| (sums[row] - right_z[row]) / weights[row]).collect();
+        let mut z = program.times(&x);
+        z.iter_mut().enumerate().for_each(|(row, z)| *z = (*z - right_z[row]) / weights[row]);
         self.layout.wide.iter().zip(rows).for_each(|(at, row)| z[*at] = row);
         (x, z)
     }
@@ -529,7 +527,7 @@ mod tests {
             }
             let mut program = Program::new(cost.clone());
             for (row, right) in &rows {
-                program.row(1.0, vec![(0, row[0]), (1, row[1])], *right);
+                program.row(1.0, [(0, row[0]), (1, row[1])], *right);
             }
             let solution = program.solve().unwrap();
             let value = |x: [f64; 2]| cost[0] * x[0] + cost[1] * x[1];

@@ -90,12 +90,12 @@ impl<'m, 'c> Pool<'m, 'c> {
         cost[0] = -1.0;
         let columns = cost.len();
         let mut program = Program::new(cost);
-        (1..columns).for_each(|column| program.row(1.0, vec![(column, -1.0)], 0.0));
+        (1..columns).for_each(|column| program.row(1.0, [(column, -1.0)], 0.0));
         let (mut rooms, mut times) = (vec![Vec::new(); kinds], vec![Vec::new(); groups]);
         let mut rates = vec![vec![(0, 1.0)]; groups];
         for (group, member) in self.groups.iter().enumerate() {
-            for kind in 0..kinds {
-                rooms[kind].push((alone(group, kind), member.gpus * member.times));
+            for (kind, room) in rooms.iter_mut().enumerate() {
+                room.push((alone(group, kind), member.gpus * member.times));
                 times[group].push((alone(group, kind), 1.0));
                 rates[group].push((alone(group, kind), -member.rates[kind] * scales[group]));
             }
@@ -171,7 +171,8 @@ fn couples(first: &[usize], second: &[usize]) -> Vec<(usize, usize, f64)> {
     if first == second {
         // Two by two; of an odd number the last three in a ring.
         let each = 2.0 / first.len() as f64;
-        let (even, ring) = first.split_at(if first.len() % 2 == 0 { first.len() } else { first.len() - 3 });
+        let (even, ring) =
+            first.split_at(if first.len().is_multiple_of(2) { first.len() } else { first.len() - 3 });
         let mut couples: Vec<_> = even.chunks_exact(2).map(|two| (two[0], two[1], each)).collect();
         if let [a, b, c] = *ring {
             couples.extend([(a, b), (b, c), (a, c)].map(|(a, b)| (a, b, each / 2.0)));

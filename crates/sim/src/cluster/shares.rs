@@ -253,10 +253,8 @@ fn largest(
     let mut program = Program::merged(cost, columns(members, kinds));
     fit(&mut program, members, counts);
     for (job, member) in members.iter().enumerate() {
-        let mut row: Vec<(usize, f64)> =
-            (0..kinds).map(|kind| (place(jobs, job, kind), -worth(job, kind))).collect();
-        row.push((0, 1.0));
-        program.row(member.times, row, 0.0);
+        let row = (0..kinds).map(|kind| (place(jobs, job, kind), -worth(job, kind)));
+        program.row(member.times, row.chain([(0, 1.0)]), 0.0);
     }
     let x = program.solve()?.x;
     Some((read(&x, jobs, kinds), x[0]))
@@ -283,16 +281,16 @@ fn fit(program: &mut Program, members: &[Member<'_>], counts: &[f64]) {
     let (jobs, kinds) = (members.len(), counts.len());
     for kind in 0..kinds {
         for (job, member) in members.iter().enumerate() {
-            program.row(member.times, vec![(place(jobs, job, kind), -1.0)], 0.0);
+            program.row(member.times, [(place(jobs, job, kind), -1.0)], 0.0);
         }
     }
     for (kind, count) in counts.iter().enumerate() {
         let row = members.iter().enumerate().map(|(job, member)| (place(jobs, job, kind), member.gpus));
-        program.row(1.0, row.collect(), *count);
+        program.row(1.0, row, *count);
     }
     for (job, member) in members.iter().enumerate() {
         let row = (0..kinds).map(|kind| (place(jobs, job, kind), 1.0));
-        program.row(member.times, row.collect(), 1.0);
+        program.row(member.times, row, 1.0);
     }
 }
 
@@ -322,10 +320,10 @@ fn makespan(
     // The least is no unknown here, and costs nothing.
     let mut program = Program::merged(vec![0.0; 1 + jobs * kinds], columns(members, kinds));
     fit(&mut program, members, counts);
-    program.row(1.0, vec![(0, 1.0)], 1.0);
-    program.row(1.0, vec![(0, -1.0)], 1.0);
+    program.row(1.0, [(0, 1.0)], 1.0);
+    program.row(1.0, [(0, -1.0)], 1.0);
     for (job, member) in members.iter().enumerate() {
-        let row = (0..kinds).map(|kind| (place(jobs, job, kind), -rate(member, kind))).collect();
+        let row = (0..kinds).map(|kind| (place(jobs, job, kind), -rate(member, kind)));
         program.row(member.times, row, -left(job) / found);
     }
     Some(read(&program.solve()?.x, jobs, kinds))

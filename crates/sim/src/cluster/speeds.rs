@@ -106,7 +106,48 @@ fn split(groups: &[Alike], count: usize, supply: Supply) -> Vec<Point> {
     for ((group, _), parts) in open.iter().zip(parts) {
         deal(group, &parts, &mut chosen);
     }
+    give_way(&open, (cpu, memory), &mut chosen);
     chosen
+}
+
+/// Moves jobs to lesser points, those first that lose least for what they give back, until what rounding gave too much of is
+/// back.
+fn give_way(open: &[(&Alike, Point)], (cpu, memory): (f64, f64), chosen: &mut [Point]) {
+    let jobs =
+        || open.iter().flat_map(|(group, even)| group.jobs.iter().map(move |job| (*job, *group, *even)));
+    let steps: usize = open.iter().map(|(group, _)| group.jobs.len() * group.points.len()).sum();
+    // Each step takes a job to a point that needs less.
+    for _ in 0..steps {
+        let used = jobs().fold((0.0, 0.0), |(cpu, memory), (job, group, _)| {
+            let Point { cpu_milli, memory: bytes, .. } = chosen[job];
+            (cpu + group.gpus * cpu_milli as f64, memory + group.gpus * bytes as f64)
+        });
+        let over = (used.0 > cpu, used.1 > memory);
+        if !over.0 && !over.1 {
+            return;
+        }
+        let mut best: Option<(f64, usize, Point)> = None;
+        for (job, group, even) in jobs() {
+            let now = chosen[job];
+            for point in group.points.iter().filter(|point| point.speed_milli >= even.speed_milli) {
+                let part = |all: bool, before: u64, after: u64, of: f64| {
+                    if all { (before as f64 - after as f64) / of.max(1.0) } else { 0.0 }
+                };
+                let back = part(over.0, now.cpu_milli, point.cpu_milli, cpu)
+                    + part(over.1, now.memory, point.memory, memory);
+                if !point.within((now.cpu_milli, now.memory)) || back <= 0.0 {
+                    continue;
+                }
+                let lost = f64::from(now.speed_milli - point.speed_milli.min(now.speed_milli));
+                let price = lost / (back * group.gpus);
+                if best.is_none_or(|(least, ..)| price < least) {
+                    best = Some((price, job, *point));
+                }
+            }
+        }
+        let Some((_, job, point)) = best else { return };
+        chosen[job] = point;
+    }
 }
 
 /// The part of each group's jobs at each of its points.
@@ -120,13 +161,13 @@ fn solve(open: &[(&Alike, Point)], cpu: f64, memory: f64) -> Option<Vec<Vec<f64>
     for (group, even) in open {
         let own = at..at + group.points.len();
         for (column, point) in own.clone().zip(&group.points) {
-            program.row(times(group), vec![(column, -1.0)], 0.0);
+            program.row(times(group), [(column, -1.0)], 0.0);
             cpus.push((column, group.gpus * point.cpu_milli as f64 / cpu.max(1.0)));
             bytes.push((column, group.gpus * point.memory as f64 / memory.max(1.0)));
         }
-        program.row(times(group), own.clone().map(|column| (column, 1.0)).collect(), 1.0);
+        program.row(times(group), own.clone().map(|column| (column, 1.0)), 1.0);
         let speeds = own.clone().zip(&group.points).map(|(column, point)| (column, -speed(point)));
-        program.row(times(group), speeds.collect(), -speed(even) * KEPT);
+        program.row(times(group), speeds, -speed(even) * KEPT);
         at = own.end;
     }
     program.row(1.0, cpus, 1.0);
@@ -195,6 +236,8 @@ mod tests {
                     best = best.max(points.iter().map(|point| point.speed_milli).sum());
                 }
             }
+            let used = chosen.iter().fold((0, 0), |(c, m), p| (c + p.cpu_milli, m + p.memory));
+            assert!(used.0 <= 8_000 && used.1 <= 160, "{used:?} is more than there is");
             let most: u32 = groups.iter().flat_map(|g| &g.points).map(|p| p.speed_milli).max().unwrap();
             let ours: u32 = chosen.iter().map(|point| point.speed_milli).sum();
             assert!(ours + 2 * most >= best, "{ours} is far below {best}");
