@@ -80,15 +80,13 @@ fn points(setup: &Setup, job: &TraceJob, even: (u64, u64)) -> Vec<Point> {
     )
 }
 
-/// Part of its speed at the even part that each job keeps at least; all of it but for the solver's last digits.
-const KEPT: f64 = 1.0 - 1e-6;
-
 /// The point of each job in the order of the question, which has `count` jobs: the fastest that fit together.
 fn split(groups: &[Alike], count: usize, supply: Supply) -> Vec<Point> {
     let mut chosen = vec![Point::default(); count];
     let (mut cpu, mut memory) = (supply.cpu_milli, supply.memory);
     let mut open = Vec::new();
-    for group in groups {
+    let groups: Vec<Alike> = groups.iter().map(|group| safe(group, supply.even)).collect();
+    for group in &groups {
         let even =
             group.points.iter().filter(|point| point.within(supply.even)).max_by_key(|point| point.key());
         let best = group.points.iter().max_by_key(|point| point.key());
@@ -108,6 +106,22 @@ fn split(groups: &[Alike], count: usize, supply: Supply) -> Vec<Point> {
     }
     give_way(&open, (cpu, memory), &mut chosen);
     chosen
+}
+
+/// A group without points that would leave a job slower than its even part, now or when what it has beyond that part is taken
+/// back: a group's parts keep to it on average, but each job is to.
+fn safe(group: &Alike, even: (u64, u64)) -> Alike {
+    let speed = |share: (u64, u64)| {
+        let within = group.points.iter().filter(|point| point.within(share));
+        within.map(|point| point.speed_milli).max().unwrap_or(0)
+    };
+    let least = speed(even);
+    let kept = |point: &&Point| speed((point.cpu_milli.min(even.0), point.memory.min(even.1))) >= least;
+    Alike {
+        jobs: group.jobs.clone(),
+        gpus: group.gpus,
+        points: group.points.iter().filter(kept).copied().collect(),
+    }
 }
 
 /// Moves jobs to lesser points, those first that lose least for what they give back, until what rounding gave too much of is
@@ -150,28 +164,31 @@ fn give_way(open: &[(&Alike, Point)], (cpu, memory): (f64, f64), chosen: &mut [P
     }
 }
 
-/// The part of each group's jobs at each of its points.
+/// The part of each group's jobs at each of its points; the rest of them stays at the even one.
 fn solve(open: &[(&Alike, Point)], cpu: f64, memory: f64) -> Option<Vec<Vec<f64>>> {
     let times = |group: &Alike| group.jobs.len() as f64;
     let columns = open.iter().flat_map(|(group, _)| group.points.iter().map(move |_| times(group))).collect();
-    let speed = |point: &Point| f64::from(point.speed_milli) / 1e3;
-    let cost = open.iter().flat_map(|(group, _)| group.points.iter().map(|point| -speed(point))).collect();
-    let mut program = Program::merged(cost, columns);
+    let gain =
+        |point: &Point, even: &Point| (f64::from(even.speed_milli) - f64::from(point.speed_milli)) / 1e3;
+    let cost = open.iter().flat_map(|(group, even)| group.points.iter().map(move |point| gain(point, even)));
+    let mut program = Program::merged(cost.collect(), columns);
     let (mut cpus, mut bytes, mut at) = (Vec::new(), Vec::new(), 0);
+    let (mut cpu_left, mut memory_left) = (cpu, memory);
     for (group, even) in open {
         let own = at..at + group.points.len();
+        let more = |here: u64, even: u64, all: f64| group.gpus * (here as f64 - even as f64) / all.max(1.0);
         for (column, point) in own.clone().zip(&group.points) {
             program.row(times(group), [(column, -1.0)], 0.0);
-            cpus.push((column, group.gpus * point.cpu_milli as f64 / cpu.max(1.0)));
-            bytes.push((column, group.gpus * point.memory as f64 / memory.max(1.0)));
+            cpus.push((column, more(point.cpu_milli, even.cpu_milli, cpu)));
+            bytes.push((column, more(point.memory, even.memory, memory)));
         }
+        cpu_left -= group.gpus * times(group) * even.cpu_milli as f64;
+        memory_left -= group.gpus * times(group) * even.memory as f64;
         program.row(times(group), own.clone().map(|column| (column, 1.0)), 1.0);
-        let speeds = own.clone().zip(&group.points).map(|(column, point)| (column, -speed(point)));
-        program.row(times(group), speeds, -speed(even) * KEPT);
         at = own.end;
     }
-    program.row(1.0, cpus, 1.0);
-    program.row(1.0, bytes, 1.0);
+    program.row(1.0, cpus, (cpu_left / cpu.max(1.0)).max(0.0));
+    program.row(1.0, bytes, (memory_left / memory.max(1.0)).max(0.0));
     let x = program.solve()?.x;
     let mut rest = x.into_iter();
     Some(open.iter().map(|(group, _)| rest.by_ref().take(group.points.len()).collect()).collect())

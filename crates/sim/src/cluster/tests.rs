@@ -404,7 +404,7 @@ fn optimistic_profiles_serve_tune_and_opt() {
         vae: 2 of 45 points, within 0.0 %
         synergy-proportional: 100 jobs, mean 5.71 h, all done in 15.33 h
         synergy-tune: 100 jobs, mean 5.09 h, all done in 10.92 h
-        synergy-opt: 100 jobs, mean 4.88 h, all done in 10.83 h
+        synergy-opt: 100 jobs, mean 4.86 h, all done in 10.83 h
     "#]]
     .assert_eq(&told);
     let error = Profiles::parse(&text.replace("0.66", "-0.66")).unwrap_err();

@@ -2,7 +2,8 @@
 //!
 //! Each gang is tried whole on every node that differs from those tried, the tightest first, and split last; gangs go in
 //! the order of their size. What is split is placed when the rest stands. The search keeps the best placement it has seen
-//! and gives up after so many steps: the first, largest gang first and tightest node first, is seen at once.
+//! and gives up after so many steps. Where it has found none by then, it begins anew with the nodes that have most CPUs
+//! left for each GPU first: tight nodes are what small jobs with many CPUs do not find room on in the end.
 
 use super::{Place, Share};
 use crate::cluster::{Free, FreeNode, Piece};
@@ -29,7 +30,15 @@ struct Search<'g> {
     chosen: Vec<Option<usize>>,
     /// Gangs that are split, and every gang's pieces.
     best: Option<(u32, Vec<Vec<Piece>>)>,
+    first: First,
     steps: u32,
+}
+
+/// Which node is tried first.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum First {
+    Tightest,
+    MostCpus,
 }
 
 /// The pieces of each of `gangs` on what is `free`; nothing when no placement of all was found.
@@ -39,17 +48,14 @@ pub(super) fn place(free: &Free, gangs: &[Gang]) -> Option<Vec<Vec<Piece>>> {
         let Gang { gpus, share } = gangs[*at];
         Reverse((gpus, share.cpu_milli, share.memory))
     });
-    let mut search = Search {
-        gangs,
-        order: &order,
-        all: free,
-        free: free.clone(),
-        chosen: Vec::new(),
-        best: None,
-        steps: STEPS_MAX,
+    let search = |first| {
+        let (chosen, best, steps) = (Vec::with_capacity(gangs.len()), None, STEPS_MAX);
+        let mut search =
+            Search { gangs, order: &order, all: free, free: free.clone(), chosen, best, first, steps };
+        search.descend(0);
+        search.best.map(|(_, pieces)| pieces)
     };
-    search.descend(0);
-    search.best.map(|(_, pieces)| pieces)
+    search(First::Tightest).or_else(|| search(First::MostCpus))
 }
 
 impl Search<'_> {
@@ -63,7 +69,11 @@ impl Search<'_> {
             return;
         };
         let Gang { gpus, share } = self.gangs[*at];
-        let key = |node: &FreeNode| (node.gpus.count(), node.cpu_milli, node.memory);
+        let most_cpus = self.first == First::MostCpus;
+        let key = |node: &FreeNode| {
+            let each = node.cpu_milli / u64::from(node.gpus.count().max(1));
+            (Reverse(if most_cpus { each } else { 0 }), node.gpus.count(), node.cpu_milli, node.memory)
+        };
         let fits = self.free.nodes.iter().enumerate().filter(|(_, node)| share.room(node) >= gpus);
         let mut nodes: Vec<_> = fits.map(|(node, free)| (key(free), node)).collect();
         nodes.sort_unstable();
