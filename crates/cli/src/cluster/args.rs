@@ -15,7 +15,8 @@ pub(crate) struct ClusterArgs {
     /// format. By default those of the trace's own simulator.
     #[arg(long)]
     pub(crate) nodes: Option<String>,
-    /// Policies to compare: a,b,c.
+    /// Policies to compare: a,b,c. gavel-packed, gavel-ftf-packed and gavel-makespan-packed let two jobs share GPUs as
+    /// --throughputs measured them together.
     #[arg(long, value_delimiter = ',', default_value = "fifo,srtf,las")]
     pub(crate) policy: Vec<String>,
     /// Seeds for a spread: the first is the trace as it is, each other deals the jobs anew among the arrivals.

@@ -55,3 +55,18 @@ pub(super) fn timed<T>(run: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Resul
     let took = processor_s().zip(before).map(|(after, before)| after - before);
     Ok((result, took.unwrap_or_else(|| begin.elapsed().as_secs_f64())))
 }
+
+/// Runs at most, and seconds of processor at least, for a time that is told: the system counts processor in steps of some
+/// milliseconds.
+const RUNS: (usize, f64) = (100, 0.25);
+
+/// What `run` gives, and the mean of the seconds of processor that its repeats took, at least `repeats`.
+pub(super) fn repeated<T>(repeats: usize, run: impl Fn() -> anyhow::Result<T>) -> anyhow::Result<(T, f64)> {
+    let (mut result, mut all) = timed(&run)?;
+    let mut runs = 1;
+    while runs < RUNS.0 && (runs < repeats || all < RUNS.1) {
+        let (again, seconds) = timed(&run)?;
+        (result, all, runs) = (again, all + seconds, runs + 1);
+    }
+    Ok((result, all / runs as f64))
+}

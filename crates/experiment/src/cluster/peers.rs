@@ -82,7 +82,7 @@ fn muri(settings: &Settings) -> anyhow::Result<Vec<Peer>> {
     ] {
         let trace = data::muri(settings, name)?;
         for (policy, theirs, cpu) in rows {
-            let (outcome, seconds) = data::timed(|| simulate(&trace, &setup, policy))?;
+            let (outcome, seconds) = data::repeated(settings.repeats, || simulate(&trace, &setup, policy))?;
             let ours = outcome.mean_completion_s();
             let what = format!("Muri {name} {policy}");
             peers.push(Peer { what, theirs, ours, unit: " s", seconds: (cpu, seconds) });
@@ -97,6 +97,7 @@ fn pollux(settings: &Settings) -> anyhow::Result<Vec<Peer>> {
     let setup = Setup::pollux(applications);
     let mut peers = Vec::new();
     for (policy, theirs, cpu) in [("pollux-las", 3_469.693_75, 12.8), ("optimus", 5_301.875, 45.5)] {
+        // Once: measured applications remember what they have worked out.
         let (outcome, seconds) = data::timed(|| simulate(&trace, &setup, policy))?;
         let what = format!("Pollux workload-6 {policy}");
         peers.push(Peer {
@@ -120,7 +121,8 @@ fn synergy(settings: &Settings, bars: &mut Bars) -> anyhow::Result<Vec<Peer>> {
         ("synergy-proportional", 10, 81.088_600_555_555_56, 241.0),
     ] {
         let simulation = ClusterSimulation::new(&trace, &setup, &choice(policy)?)?.until(JobId(4_999));
-        let (mut outcome, seconds) = data::timed(|| Ok(simulation.run(|_, _, _| Ok(()))?))?;
+        let run = || Ok(simulation.clone().run(|_, _, _| Ok(()))?);
+        let (mut outcome, seconds) = data::repeated(settings.repeats, run)?;
         outcome.keep(4_000, 5_000);
         let wrong =
             recorded(&stream, column).filter(|(id, seconds)| took(&outcome, *id) != Some(*seconds)).count();
@@ -176,7 +178,7 @@ fn gavel(settings: &Settings) -> anyhow::Result<Vec<Peer>> {
         let trace =
             trace::gavel(&data::text(settings, &format!("gavel/traces/{file}.trace"))?, &throughputs)?;
         let setup = Setup::gavel(throughputs, &clusters(counts));
-        let (outcome, seconds) = data::timed(|| simulate(&trace, &setup, policy))?;
+        let (outcome, seconds) = data::repeated(settings.repeats, || simulate(&trace, &setup, policy))?;
         let name = file.rsplit('/').next().unwrap_or(file);
         let what = format!("Gavel {name} {table} {policy}");
         if makespan_h > 0.0 {

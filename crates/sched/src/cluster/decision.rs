@@ -47,6 +47,9 @@ pub enum Decision {
         number: u64,
         /// What is to be best.
         goal: Goal,
+        /// Whether two jobs may share GPUs.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        packed: bool,
         /// The jobs to share out among.
         jobs: Vec<Claim>,
     },

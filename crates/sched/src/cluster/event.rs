@@ -91,6 +91,9 @@ pub enum Event {
         /// Shares of time by job and kind of node, in the order they were asked for; for [`Goal::Speed`](super::Goal), CPUs in
         /// thousandths and bytes of memory over all of a job's GPUs.
         shares: Vec<(JobId, Vec<Real>)>,
+        /// Shares of time in which two jobs are on the same GPUs.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pairs: Vec<PairShares>,
     },
     /// A job is done.
     JobFinished {
@@ -109,4 +112,13 @@ pub enum Event {
         /// Its time over its time alone, in thousandths; at least 1000.
         slowdown_milli: u32,
     },
+}
+
+/// Shares of time, by kind of node, in which two jobs are on the same GPUs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PairShares {
+    /// The jobs, of gangs as large as each other.
+    pub jobs: (JobId, JobId),
+    /// The shares.
+    pub shares: Vec<Real>,
 }

@@ -57,7 +57,12 @@ impl GpuMask {
 
     /// Each GPU's place on its node, ascending.
     pub fn iter(self) -> impl Iterator<Item = usize> {
-        (0..64usize).filter(move |gpu| self.0 >> gpu & 1 == 1)
+        let mut rest = self.0;
+        std::iter::from_fn(move || {
+            let lowest = (rest != 0).then(|| rest.trailing_zeros() as usize)?;
+            rest &= rest - 1;
+            Some(lowest)
+        })
     }
 }
 

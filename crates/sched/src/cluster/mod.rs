@@ -16,7 +16,7 @@ mod real;
 mod world;
 
 pub use decision::{Claim, Decision, Goal, Regrant};
-pub use event::Event;
+pub use event::{Event, PairShares};
 pub use free::{Free, FreeNode};
 pub use grant::{GpuMask, Grant, Piece};
 pub use job::{GpuNeed, Job, JobId, JobSpec, Level, Phase};

@@ -54,13 +54,18 @@ fn fact() -> impl Strategy<Value = Event> {
             job: JobId(id),
             steps: steps.into_iter().map(Span::from_ns).collect(),
         }),
-        1 => (0u64..9, prop::collection::vec((0u32..12, prop::collection::vec(0.0f64..1.0, 2)), 0..9)).prop_map(
-            |(number, shares)| {
+        1 => (
+            0u64..9,
+            prop::collection::vec((0u32..12, prop::collection::vec(0.0f64..1.0, 2)), 0..9),
+            prop::collection::vec((0u32..12, 0u32..12, prop::collection::vec(0.0f64..1.0, 2)), 0..4),
+        )
+            .prop_map(|(number, shares, pairs)| {
                 let real = |shares: Vec<f64>| shares.into_iter().map(Real::of).collect();
                 let shares = shares.into_iter().map(|(id, shares)| (JobId(id), real(shares))).collect();
-                Event::PlanReady { number, shares }
-            }
-        ),
+                let pair = |(a, b, shares)| PairShares { jobs: (JobId(a), JobId(b)), shares: real(shares) };
+                let pairs = pairs.into_iter().map(pair).collect();
+                Event::PlanReady { number, shares, pairs }
+            }),
         1 => (0u32..12, 1u64..90).prop_map(|(id, ns)| {
             Event::RoundDone { job: JobId(id), took: Real::of(ns as f64 / 1e9) }
         }),

@@ -4,8 +4,8 @@
 //! more memory than it has; CPUs and memory of a node are never granted twice; nothing is held on a lost node.
 
 use super::{
-    Decision, Event, Free, FreeNode, GpuMask, Grant, Job, JobId, JobSpec, Level, NodeId, NodeSpec, Phase,
-    Real,
+    Decision, Event, Free, FreeNode, GpuMask, Grant, Job, JobId, JobSpec, Level, NodeId, NodeSpec,
+    PairShares, Phase, Real,
 };
 use crate::World;
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,6 +36,8 @@ pub struct Plan {
     pub number: u64,
     /// Shares by job and kind of node.
     pub shares: Vec<(JobId, Vec<Real>)>,
+    /// Shares in which two jobs are on the same GPUs.
+    pub pairs: Vec<PairShares>,
 }
 
 #[derive(Clone, Debug)]
@@ -594,8 +596,8 @@ impl World for ClusterWorld {
             Event::RatesMeasured { job, micro } => drop(self.rates.insert(*job, micro.clone())),
             Event::RoundDone { job, took } => self.rounds.push((*job, *took)),
             Event::RoundEnded { at } => self.clock = Some(*at),
-            Event::PlanReady { number, shares } => {
-                self.plan = Some(Plan { number: *number, shares: shares.clone() });
+            Event::PlanReady { number, shares, pairs } => {
+                self.plan = Some(Plan { number: *number, shares: shares.clone(), pairs: pairs.clone() });
             }
             Event::PolicyChanged => self.hand_over(),
             Event::PairMeasured { model, beside, slowdown_milli } => {

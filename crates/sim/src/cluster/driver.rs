@@ -2,12 +2,15 @@
 
 use super::applications::filled;
 use super::belief::Beliefs;
+use super::packing::Packed;
 use super::shares::{Member, Planner};
 use super::speeds::fastest;
 use super::truth::{Truth, slowdown_milli};
 use super::{ClusterOutcome, Completed, Progress, Sample, Setup, SetupError, Trace};
 use sched::cluster::policy::Choice;
-use sched::cluster::{Claim, ClusterWorld, Decision, Event, Goal, Grant, Job, JobId, JobSpec, Real, Refusal};
+use sched::cluster::{
+    Claim, ClusterWorld, Decision, Event, Goal, Grant, Job, JobId, JobSpec, PairShares, Real, Refusal,
+};
 use sched::turn;
 use std::collections::BTreeMap;
 use vocab::{ModelId, Span, Time};
@@ -29,14 +32,16 @@ pub struct ClusterSimulation<'t> {
     started: Vec<Option<Time>>,
     /// The next end, as foreseen at the latest turn.
     foreseen: Option<Time>,
-    /// What each job held last.
+    /// What each job held last, where a move costs something.
     held: BTreeMap<JobId, Grant>,
+    /// Steps a second of each job that arrived, by kind of GPU, where progress is in rounds.
+    rates: Vec<Vec<f64>>,
     arrived: usize,
     beliefs: Beliefs,
     planner: Planner,
     /// Turns in a row in which nothing ran or could come.
     idle: u32,
-    /// The time in binary fractions of seconds, as Gavel's simulator counts it, where progress is in rounds.
+    /// The time in binary fractions of seconds, as the simulators of Gavel and Muri count it.
     clock: f64,
     /// When the latest round with a job in it ended; Gavel's simulator counts a job's time in a round from there.
     round_from: f64,
@@ -124,6 +129,7 @@ impl<'t> ClusterSimulation<'t> {
             started: vec![None; trace.jobs.len()],
             foreseen: None,
             held: BTreeMap::new(),
+            rates: Vec::new(),
             arrived: 0,
             beliefs: Beliefs::new(setup.belief, trace),
             planner: Planner::default(),
@@ -219,17 +225,19 @@ impl<'t> ClusterSimulation<'t> {
 
     /// Works out what a decision asks for.
     fn answer(&mut self, decision: &Decision) -> Option<Event> {
-        let Decision::Replan { number, goal, jobs } = decision else { return None };
+        let Decision::Replan { number, goal, packed, jobs } = decision else { return None };
         if *goal == Goal::Speed {
             let claimed = jobs.iter().map(|claim| (claim.job, &self.trace.jobs[claim.job.index()])).collect();
             return Some(Event::PlanReady {
                 number: *number,
                 shares: fastest(self.setup, &self.world, claimed),
+                pairs: Vec::new(),
             });
         }
         let member = |claim: &'_ Claim| {
             let traced = &self.trace.jobs[claim.job.index()];
-            (self.setup.rates(traced), f64::from(traced.gpus))
+            let rates = self.rates.get(claim.job.index()).cloned();
+            (rates.unwrap_or_else(|| self.setup.rates(traced)), f64::from(traced.gpus))
         };
         let rows: Vec<(Vec<f64>, f64)> = jobs.iter().map(member).collect();
         let join = |((rates, gpus), claim)| Member { rates, gpus, claim, times: 1.0 };
@@ -239,10 +247,20 @@ impl<'t> ClusterSimulation<'t> {
         for node in self.world.nodes() {
             counts[node.kind as usize] += f64::from(node.gpus);
         }
-        let solved = self.planner.shares(*goal, &members, &counts);
+        let traced = |at: usize| &self.trace.jobs[jobs[at].job.index()];
+        let together = |first: usize, second: usize| self.setup.rates_together(traced(first), traced(second));
+        let Packed { alone, pairs } = if *packed {
+            self.planner.packed(*goal, &members, &counts, together)
+        } else {
+            Packed { alone: self.planner.shares(*goal, &members, &counts), pairs: Vec::new() }
+        };
         let parts = |shares: Vec<f64>| shares.into_iter().map(Real::of).collect();
-        let shares = jobs.iter().map(|claim| claim.job).zip(solved.into_iter().map(parts)).collect();
-        Some(Event::PlanReady { number: *number, shares })
+        let shares = jobs.iter().map(|claim| claim.job).zip(alone.into_iter().map(parts)).collect();
+        let pair = |(first, second, shares): (usize, usize, Vec<f64>)| PairShares {
+            jobs: (jobs[first].job, jobs[second].job),
+            shares: parts(shares),
+        };
+        Some(Event::PlanReady { number: *number, shares, pairs: pairs.into_iter().map(pair).collect() })
     }
 
     /// Keeps what the cluster looks like from now on.
@@ -274,9 +292,7 @@ impl<'t> ClusterSimulation<'t> {
 
     /// Adds what happened since the last turn: progress, ends, arrivals.
     fn happen(&mut self, now: Time, events: &mut Vec<Event>) {
-        let apart =
-            if self.foreseen == Some(now) { now.ns() / 1_000_000_000 * self.setup.apart_ppb } else { 0 };
-        let by = now + Span::from_ns(apart);
+        let end = (self.foreseen == Some(now)).then_some((self.clock, self.setup.apart_ppb as f64 * 1e-9));
         let mut moved_on = Vec::new();
         let passed = u128::from(now.since(self.looked).ns());
         self.looked = now;
@@ -290,13 +306,13 @@ impl<'t> ClusterSimulation<'t> {
             }
             let truth = &mut self.truths[id.index()];
             let epoch = truth.training.epoch;
-            truth.advance(now, self.setup, &self.trace.jobs[id.index()]);
+            truth.advance(now, self.clock, self.setup, &self.trace.jobs[id.index()]);
             if self.setup.progress == Progress::Rounds {
                 let took = Real::of(truth.task.1 - self.round_from);
                 events.push(Event::RoundDone { job: id, took });
                 events.push(Event::StepsCounted { job: id, left: truth.steps_left() });
             }
-            if truth.ended(by, self.setup.progress) {
+            if truth.ended(end, self.setup.progress) {
                 events.push(Event::JobFinished { job: id });
                 self.beliefs.learn(&self.trace.jobs[id.index()]);
                 let service = job.service(now);
@@ -371,6 +387,9 @@ impl<'t> ClusterSimulation<'t> {
             };
             events.push(Event::JobArrived { spec });
             self.arrived += 1;
+            if self.setup.progress == Progress::Rounds {
+                self.rates.push(self.setup.rates(job));
+            }
             if self.report {
                 self.measure(id, events);
             }
@@ -421,10 +440,7 @@ impl<'t> ClusterSimulation<'t> {
                     for change in changes {
                         let moved =
                             self.held.get(&change.job).is_some_and(|old| !old.same_gpus(&change.grant));
-                        // The simulators of others move jobs for nothing.
-                        let costs =
-                            matches!(self.setup.progress, Progress::RestartAtStart | Progress::Goodput);
-                        if moved && costs {
+                        if moved {
                             self.begin(now, change.job);
                         } else {
                             self.hold(change.job);
@@ -437,8 +453,10 @@ impl<'t> ClusterSimulation<'t> {
                 | Decision::Record { .. } => {}
             }
         }
-        let slows = !self.setup.spreads.is_empty() || self.setup.nodes.iter().any(|node| node.slots > 1);
-        if slows && !decisions.is_empty() {
+        let shared = self.setup.nodes.iter().any(|node| node.slots > 1);
+        if self.setup.progress == Progress::Rounds && shared {
+            self.pair_up();
+        } else if (shared || !self.setup.spreads.is_empty()) && !decisions.is_empty() {
             self.slow();
         }
     }
@@ -446,7 +464,7 @@ impl<'t> ClusterSimulation<'t> {
     fn begin(&mut self, now: Time, job: JobId) {
         self.started[job.index()].get_or_insert(now);
         let traced = &self.trace.jobs[job.index()];
-        self.truths[job.index()].begin(now, traced);
+        self.truths[job.index()].begin(now, self.clock, traced);
         self.hold(job);
         if let Some((application, grant)) = self.setup.application(&traced.model).zip(self.held.get(&job)) {
             let batch = (!self.adapts || application.gpus_max(traced.batch) == 1).then_some(traced.batch);
@@ -461,9 +479,31 @@ impl<'t> ClusterSimulation<'t> {
             self.truths[job.index()].hold(traced, grant, self.setup);
             if self.setup.progress == Progress::Rounds {
                 let kind = self.world.known(job).last_kind().unwrap_or(0);
-                self.truths[job.index()].rate = self.setup.rates(traced).get(kind).copied().unwrap_or(0.0);
+                self.truths[job.index()].rate = self.rates[job.index()].get(kind).copied().unwrap_or(0.0);
             }
-            self.held.insert(job, grant.clone());
+            // The simulators of others move jobs for nothing.
+            if matches!(self.setup.progress, Progress::RestartAtStart | Progress::Goodput) {
+                self.held.insert(job, grant.clone());
+            }
+        }
+    }
+
+    /// Sets each running job's rate from who shares its GPUs, where progress is in rounds.
+    fn pair_up(&mut self) {
+        for job in self.world.running() {
+            let (id, kind) = (job.spec.job, job.last_kind().unwrap_or(0));
+            let piece = job.grant().and_then(|grant| grant.pieces.first());
+            let gpu = piece.and_then(|piece| Some((piece.node, piece.gpus.iter().next()?)));
+            let holders = gpu.map_or(&[][..], |(node, gpu)| self.world.holders(node, gpu));
+            let beside = holders.iter().find(|other| **other != id);
+            let together = beside.and_then(|other| {
+                let (first, second) = (id.min(*other), id.max(*other));
+                let traced = |id: JobId| &self.trace.jobs[id.index()];
+                let rates = self.setup.rates_together(traced(first), traced(second))?;
+                rates.get(kind).map(|rates| if id == first { rates.0 } else { rates.1 })
+            });
+            let alone = self.rates[id.index()].get(kind).copied().unwrap_or(0.0);
+            self.truths[id.index()].rate = together.unwrap_or(alone);
         }
     }
 
@@ -489,12 +529,17 @@ impl<'t> ClusterSimulation<'t> {
     fn next(&mut self, now: Time, wake: Option<Time>, policy: &'static str) -> Result<Time, ClusterError> {
         let arrival = self.trace.jobs.get(self.arrived).map(|job| job.arrival);
         let round = self.round();
-        let mut ends = None;
+        let (mut ends, mut soonest) = (None, f64::MAX);
         for job in self.world.running() {
-            let due = self.truths[job.spec.job.index()].foresee(now, self.clock, self.setup.progress, round);
+            let at = job.spec.job.index();
+            let truth = &mut self.truths[at];
+            let due = truth.foresee(now, self.clock, self.setup, &self.trace.jobs[at]);
+            soonest = soonest.min(truth.task.1);
             let whole_round = self.setup.progress == Progress::Rounds;
             ends = Some(ends.map_or(due, |end: Time| if whole_round { end.max(due) } else { end.min(due) }));
         }
+        let just_after = now + Span::from_ns(1);
+        let ends = ends.map(|end| end.max(just_after));
         self.foreseen = ends;
         let (running, waiting) = self.world.load();
         let fault = self.faults.last().map(|(at, _)| *at);
@@ -507,13 +552,16 @@ impl<'t> ClusterSimulation<'t> {
         if let (Progress::Rounds, Some(end)) = (self.setup.progress, ends) {
             let last = |job: &Job| self.truths[job.spec.job.index()].task.1;
             self.clock = self.world.running().map(last).fold(self.clock, f64::max);
-            return Ok(end.max(now + Span::from_ns(1)));
+            return Ok(end);
         }
         let earliest =
             [arrival, ends, wake, fault].into_iter().flatten().min().expect("something runs or arrives");
-        let earliest = earliest.max(now + Span::from_ns(1));
+        let earliest = earliest.max(just_after);
+        self.clock = earliest.since(Time::ZERO).as_secs_f64();
+        if self.setup.progress == Progress::RestartAtTurn && ends == Some(earliest) {
+            self.clock = soonest;
+        }
         if self.setup.progress == Progress::Rounds {
-            self.clock = earliest.since(Time::ZERO).as_secs_f64();
             return Ok(earliest);
         }
         let whole = earliest.ns().checked_next_multiple_of(round.ns().max(1));

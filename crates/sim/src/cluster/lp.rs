@@ -82,7 +82,7 @@ impl Program {
     }
 
     /// Adds a row that stands for `times` rows. A cell is held by as many as there are of whatever there are more of.
-    pub(super) fn row(&mut self, times: f64, row: Vec<(usize, f64)>, right: f64) {
+    pub(super) fn row(&mut self, times: f64, row: impl IntoIterator<Item = (usize, f64)>, right: f64) {
         let held = |column: usize| self.columns[column].max(times);
         let cells =
             row.into_iter().map(|(column, value)| Cell { column, value, times: held(column) }).collect();
@@ -91,10 +91,9 @@ impl Program {
     }
 
     /// The best point; nothing when there is none, or the numbers do not allow to find it.
-    pub(super) fn solve(&self) -> Option<Solution> {
-        let mut scaled = self.clone();
-        let (by_row, by_column) = scaled.equilibrate();
-        let point = scaled.walk()?;
+    pub(super) fn solve(mut self) -> Option<Solution> {
+        let (by_row, by_column) = self.equilibrate();
+        let point = self.walk()?;
         let unscale = |values: &[f64], by: &[f64]| {
             values.iter().zip(by).map(|(value, by)| value / point.tau / by).collect()
         };
@@ -144,7 +143,8 @@ impl Program {
                 sums[cell.column] += cell.value * cell.times * z;
             }
         }
-        sums.iter().zip(&self.columns).map(|(sum, times)| sum / times).collect()
+        sums.iter_mut().zip(&self.columns).for_each(|(sum, times)| *sum /= times);
+        sums
     }
 
     /// The product of two lists of rows, each as often as there are.
@@ -158,9 +158,9 @@ impl Program {
     }
 
     /// The least squares of both sides, moved inside.
-    fn start(&self) -> Point {
+    fn start(&self, layout: &Layout) -> Point {
         let ones = vec![1.0 + HOLD; self.right.len()];
-        let factor = Factor::of(self, &ones);
+        let factor = Factor::of(self, layout, &ones, Vec::new());
         let (x, short) = factor.step(self, &ones, &vec![0.0; self.cost.len()], &self.right);
         let against: Vec<f64> = self.cost.iter().map(|cost| -cost).collect();
         let (_, z) = factor.step(self, &ones, &against, &vec![0.0; self.right.len()]);
@@ -188,7 +188,9 @@ impl Program {
     }
 
     fn walk(&self) -> Option<Point> {
-        let mut at = self.start();
+        let layout = Layout::of(self);
+        let mut at = self.start(&layout);
+        let mut matrix = Vec::new();
         let against: Vec<f64> = self.cost.iter().map(|cost| -cost).collect();
         let rows: f64 = self.rows.iter().map(|row| row.times).sum();
         for _ in 0..STEPS_MAX {
@@ -203,18 +205,16 @@ impl Program {
             let weights: Vec<f64> = at.s.iter().zip(&at.z).map(|(s, z)| s / z + HOLD).collect();
             let roots: Vec<f64> = at.s.iter().zip(&at.z).map(|(s, z)| (s / z).sqrt()).collect();
             let middle: Vec<f64> = at.s.iter().zip(&at.z).map(|(s, z)| (s * z).sqrt()).collect();
-            let factor = Factor::of(self, &weights);
+            let factor = Factor::of(self, &layout, &weights, matrix);
             let (x1, z1) = factor.step(self, &weights, &against, &self.right);
             let scale = at.kappa / at.tau - self.along(&self.cost, &x1) - self.down(&self.right, &z1);
-            let joined = |z: &[f64], tau: f64| -> Vec<f64> {
-                z.iter().zip(&z1).map(|(z, one)| z + tau * one).collect()
-            };
             // The predictor goes straight for the best.
             let right: Vec<f64> = short.z.iter().zip(&at.s).map(|(short, s)| s - short).collect();
             let (xa, za) = factor.step(self, &weights, &short.x, &right);
             let tau =
                 (short.tau - at.kappa + self.along(&self.cost, &xa) + self.down(&self.right, &za)) / scale;
-            let wz: Vec<f64> = joined(&za, tau).iter().zip(&roots).map(|(z, root)| z * root).collect();
+            let wz = |((z, one), root): ((&f64, &f64), &f64)| (z + tau * one) * root;
+            let wz: Vec<f64> = za.iter().zip(&z1).zip(&roots).map(wz).collect();
             let ws: Vec<f64> = wz.iter().zip(&middle).map(|(wz, middle)| -wz - middle).collect();
             let kappa = -at.kappa - at.kappa / at.tau * tau;
             let far = at.reach(&middle, &ws, &wz, tau, kappa);
@@ -232,7 +232,7 @@ impl Program {
                 + self.along(&self.cost, &xc)
                 + self.down(&self.right, &zc))
                 / scale;
-            let z = joined(&zc, tau);
+            let z: Vec<f64> = zc.iter().zip(&z1).map(|(z, one)| z + tau * one).collect();
             let wz: Vec<f64> = z.iter().zip(&roots).map(|(z, root)| z * root).collect();
             let ws: Vec<f64> = wz.iter().zip(&off).map(|(wz, off)| -off - wz).collect();
             let kappa = -(turn + at.kappa * tau) / at.tau;
@@ -242,6 +242,7 @@ impl Program {
             advance(&mut at.z, by, z.into_iter());
             at.tau += by * tau;
             at.kappa += by * kappa;
+            matrix = factor.matrix();
         }
         None
     }
@@ -263,10 +264,6 @@ fn advance(values: &mut [f64], by: f64, step: impl Iterator<Item = f64>) {
     }
 }
 
-fn dot(a: &[f64], b: &[f64]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| a * b).sum()
-}
-
 /// Moves all values up together until the least is 1 above zero, or a hundredth where none is at or below it.
 fn inside(values: Vec<f64>) -> Vec<f64> {
     let below = values.iter().filter(|value| **value <= 0.0).map(|value| -value);
@@ -275,11 +272,11 @@ fn inside(values: Vec<f64>) -> Vec<f64> {
 }
 
 /// The step's equations `Gᵀz = b, Gx − Wz = r`, made ready: by columns where those are few, else by rows.
-enum Factor {
+enum Factor<'l> {
     /// `GᵀW⁻¹G x = b + GᵀW⁻¹r`.
     Columns(Triangle),
     /// See [`Rows`].
-    Rows(Rows),
+    Rows(Rows<'l>),
 }
 
 /// Columns that a row bounds alone go first, and the wide rows decide among what is left:
@@ -287,21 +284,50 @@ enum Factor {
 /// ```text
 /// Dx + Aᵀz = b,  Ax − Uz = r   ⇒   (AD⁻¹Aᵀ + U) z = AD⁻¹b − r,   x = D⁻¹(b − Aᵀz)
 /// ```
-struct Rows {
+struct Rows<'l> {
     /// What each column's own bounds weigh.
     bounds: Vec<f64>,
-    /// Rows of more than one cell.
-    wide: Vec<usize>,
+    layout: &'l Layout,
     inner: Triangle,
 }
 
-impl Factor {
-    fn of(program: &Program, weights: &[f64]) -> Self {
-        let wide = program.rows.iter().filter(|row| row.cells.len() > 1).count();
-        if wide < program.cost.len() {
-            Self::Rows(Rows::of(program, weights))
+/// What is the same at every step.
+struct Layout {
+    /// Rows of more than one cell.
+    wide: Vec<usize>,
+    /// Where each column meets those: a place in `wide`, and the value as often as it is held.
+    by_column: Vec<Vec<(usize, f64)>>,
+}
+
+impl Layout {
+    fn of(program: &Program) -> Self {
+        let several = |at: &usize| program.rows[*at].cells.len() > 1;
+        let wide: Vec<usize> = (0..program.rows.len()).filter(several).collect();
+        let mut by_column: Vec<Vec<(usize, f64)>> = vec![Vec::new(); program.cost.len()];
+        for (place, at) in wide.iter().enumerate() {
+            for cell in &program.rows[*at].cells {
+                by_column[cell.column].push((place, cell.value * cell.times));
+            }
+        }
+        Self { wide, by_column }
+    }
+}
+
+impl<'l> Factor<'l> {
+    /// Made in the place of `matrix`.
+    fn of(program: &Program, layout: &'l Layout, weights: &[f64], matrix: Vec<f64>) -> Self {
+        if layout.wide.len() < program.cost.len() {
+            Self::Rows(Rows::of(program, layout, weights, matrix))
         } else {
-            Self::Columns(columns(program, weights))
+            Self::Columns(columns(program, weights, matrix))
+        }
+    }
+
+    /// Its place, for the next one.
+    fn matrix(self) -> Vec<f64> {
+        match self {
+            Self::Columns(triangle) => triangle.lower,
+            Self::Rows(rows) => rows.inner.lower,
         }
     }
 
@@ -332,9 +358,15 @@ fn held(program: &Program) -> Vec<f64> {
     program.columns.iter().map(|times| HOLD * times).collect()
 }
 
-fn columns(program: &Program, weights: &[f64]) -> Triangle {
+/// Makes a square of noughts.
+fn clear(matrix: &mut Vec<f64>, size: usize) {
+    matrix.clear();
+    matrix.resize(size * size, 0.0);
+}
+
+fn columns(program: &Program, weights: &[f64], mut matrix: Vec<f64>) -> Triangle {
     let size = program.cost.len();
-    let mut matrix = vec![0.0; size * size];
+    clear(&mut matrix, size);
     held(program).iter().enumerate().for_each(|(at, held)| matrix[at * size + at] = *held);
     for (row, weight) in program.rows.iter().zip(weights) {
         for cell in &row.cells {
@@ -347,25 +379,20 @@ fn columns(program: &Program, weights: &[f64]) -> Triangle {
     Triangle::of(matrix, size)
 }
 
-impl Rows {
-    fn of(program: &Program, weights: &[f64]) -> Self {
-        let size = program.rows.iter().filter(|row| row.cells.len() > 1).count();
-        let (mut bounds, mut wide) = (held(program), Vec::with_capacity(size));
-        let mut by_column: Vec<Vec<(usize, f64)>> = vec![Vec::new(); bounds.len()];
-        let mut matrix = vec![0.0; size * size];
-        for (at, (row, weight)) in program.rows.iter().zip(weights).enumerate() {
+impl<'l> Rows<'l> {
+    fn of(program: &Program, layout: &'l Layout, weights: &[f64], mut matrix: Vec<f64>) -> Self {
+        let size = layout.wide.len();
+        let mut bounds = held(program);
+        clear(&mut matrix, size);
+        for (row, weight) in program.rows.iter().zip(weights) {
             if let [Cell { column, value, times }] = row.cells[..] {
                 bounds[column] += (value * times).powi(2) / (weight * row.times);
-                continue;
             }
-            let place = wide.len();
-            for cell in &row.cells {
-                by_column[cell.column].push((place, cell.value * cell.times));
-            }
-            matrix[place * size + place] = weight * row.times;
-            wide.push(at);
         }
-        for (cells, bound) in by_column.iter().zip(&bounds) {
+        for (place, at) in layout.wide.iter().enumerate() {
+            matrix[place * size + place] = weights[*at] * program.rows[*at].times;
+        }
+        for (cells, bound) in layout.by_column.iter().zip(&bounds) {
             for (at, (row, value)) in cells.iter().enumerate() {
                 for (other, also) in &cells[..=at] {
                     matrix[row * size + other] += value * also / bound;
@@ -373,7 +400,7 @@ impl Rows {
             }
         }
         let inner = Triangle::of(matrix, size);
-        Self { bounds, wide, inner }
+        Self { bounds, layout, inner }
     }
 
     fn step(
@@ -395,15 +422,15 @@ impl Rows {
             let part = |cell: &Cell| cell.value * cell.times * x[cell.column] / self.bounds[cell.column];
             row.cells.iter().map(part).sum::<f64>() - row.times * right_z[*at]
         };
-        let rows: Vec<f64> = self.wide.iter().map(row).collect();
+        let rows: Vec<f64> = self.layout.wide.iter().map(row).collect();
         let rows = self.inner.solve(rows);
-        for (at, z) in self.wide.iter().zip(&rows) {
+        for (at, z) in self.layout.wide.iter().zip(&rows) {
             program.rows[*at].cells.iter().for_each(|cell| x[cell.column] -= cell.value * cell.times * z);
         }
         x.iter_mut().zip(&self.bounds).for_each(|(x, bound)| *x /= bound);
-        let sums = program.times(&x);
-        let mut z: Vec<f64> = (0..sums.len()).map(|row| (sums[row] - right_z[row]) / weights[row]).collect();
-        self.wide.iter().zip(rows).for_each(|(at, row)| z[*at] = row);
+        let mut z = program.times(&x);
+        z.iter_mut().enumerate().for_each(|(row, z)| *z = (*z - right_z[row]) / weights[row]);
+        self.layout.wide.iter().zip(rows).for_each(|(at, row)| z[*at] = row);
         (x, z)
     }
 }
@@ -414,46 +441,70 @@ struct Triangle {
     size: usize,
 }
 
+/// Rows whose products are summed side by side, each in the order of its columns.
+const ABREAST: usize = 4;
+
 impl Triangle {
     /// Cholesky's factor; columns that depend on earlier ones are dropped by an endless pivot.
     fn of(mut matrix: Vec<f64>, size: usize) -> Self {
         for row in 0..size {
-            let diagonal = matrix[row * size + row];
-            for column in 0..=row {
-                let (before, this) = matrix.split_at(row * size);
-                let other = if column < row {
-                    &before[column * size..column * size + column]
-                } else {
-                    &this[..column]
-                };
-                let rest = matrix[row * size + column] - dot(&this[..column], other);
-                matrix[row * size + column] = if column < row {
-                    rest / matrix[column * size + column]
-                } else if rest > 1e-14 * diagonal {
-                    rest.sqrt()
-                } else {
-                    1e100
-                };
+            let (before, this) = matrix.split_at_mut(row * size);
+            let diagonal = this[row];
+            for first in (0..row).step_by(ABREAST) {
+                let sums = products(before, size, first, row, this);
+                for (at, sum) in (first..row).zip(sums) {
+                    let above = &before[at * size..=at * size + at];
+                    let sum = more(sum, &above[first..at], &this[first..at]);
+                    this[at] = (this[at] - sum) / above[at];
+                }
             }
+            let rest = diagonal - more(0.0, &this[..row], &this[..row]);
+            this[row] = if rest > 1e-14 * diagonal { rest.sqrt() } else { 1e100 };
         }
         Self { lower: matrix, size }
     }
 
     fn solve(&self, mut right: Vec<f64>) -> Vec<f64> {
         let (lower, size) = (&self.lower, self.size);
-        for row in 0..size {
-            let done = dot(&lower[row * size..row * size + row], &right[..row]);
-            right[row] = (right[row] - done) / lower[row * size + row];
+        for first in (0..size).step_by(ABREAST) {
+            let sums = products(lower, size, first, size, &right);
+            for (row, sum) in (first..size).zip(sums) {
+                let this = &lower[row * size..=row * size + row];
+                let sum = more(sum, &this[first..row], &right[first..row]);
+                right[row] = (right[row] - sum) / this[row];
+            }
         }
         for row in (0..size).rev() {
-            right[row] /= lower[row * size + row];
+            let this = &lower[row * size..=row * size + row];
+            right[row] /= this[row];
             let value = right[row];
-            for (column, rest) in right.iter_mut().enumerate().take(row) {
-                *rest -= lower[row * size + column] * value;
-            }
+            right.iter_mut().zip(&this[..row]).for_each(|(rest, cell)| *rest -= cell * value);
         }
         right
     }
+}
+
+/// Of the rows from `first` on, as many as go abreast but none from `end` on: the products of their first `first` cells
+/// with `values`.
+fn products(rows: &[f64], size: usize, first: usize, end: usize, values: &[f64]) -> [f64; ABREAST] {
+    let row = |at: usize| {
+        let from = (first + at).min(end - 1) * size;
+        &rows[from..from + first]
+    };
+    let [a, b, c, d] = [row(0), row(1), row(2), row(3)];
+    let mut sums = [0.0; ABREAST];
+    for ((((value, a), b), c), d) in values[..first].iter().zip(a).zip(b).zip(c).zip(d) {
+        sums[0] += value * a;
+        sums[1] += value * b;
+        sums[2] += value * c;
+        sums[3] += value * d;
+    }
+    sums
+}
+
+/// `sum` and the products of two lists.
+fn more(sum: f64, a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).fold(sum, |sum, (a, b)| sum + a * b)
 }
 
 #[cfg(test)]
@@ -476,7 +527,7 @@ mod tests {
             }
             let mut program = Program::new(cost.clone());
             for (row, right) in &rows {
-                program.row(1.0, vec![(0, row[0]), (1, row[1])], *right);
+                program.row(1.0, [(0, row[0]), (1, row[1])], *right);
             }
             let solution = program.solve().unwrap();
             let value = |x: [f64; 2]| cost[0] * x[0] + cost[1] * x[1];

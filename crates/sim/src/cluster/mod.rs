@@ -8,6 +8,7 @@ mod belief;
 mod driver;
 mod lp;
 mod outcome;
+mod packing;
 mod profiles;
 mod setup;
 mod shares;

@@ -43,6 +43,8 @@ pub struct Profiles(BTreeMap<String, Profile>);
 struct Profile {
     truth: Vec<Point>,
     belief: Vec<Point>,
+    /// Those of the belief that are worth asking for.
+    choices: Vec<Point>,
     demand: (u64, u64),
     /// CPU counts that were measured.
     measured: usize,
@@ -76,8 +78,9 @@ struct Table {
     tput_norm: Vec<Vec<f64>>,
 }
 
-/// Percent of the best speed that a demand may miss.
-const TOLERANCE_PERCENT: u64 = 1;
+/// Percent of the best speed that a demand may miss: what is too little to be measured (a tenth, as there) is too little to
+/// be asked for, or CPUs that nobody measured would be taken from others.
+const TOLERANCE_PERCENT: u64 = 10;
 
 impl Profiles {
     /// Reads the tables of the one-GPU models on servers of 3 CPUs a GPU.
@@ -106,14 +109,19 @@ impl Profiles {
         Some(points.map(|point| u64::from(point.speed_milli) * 1_000).max().unwrap_or(0))
     }
 
-    /// What `model` is believed to need on each GPU to be as fast as it can: CPUs in thousandths, bytes.
-    pub(super) fn demand(&self, model: &str) -> Option<(u64, u64)> {
-        self.0.get(model).map(|profile| profile.demand)
+    /// What `model` is believed to need on each GPU to be as fast as it can: CPUs in thousandths, bytes. No less than the
+    /// `even` part where one more measurement shows that it would be slower with what it is believed to need of that.
+    pub(super) fn demand(&self, model: &str, even: (u64, u64)) -> Option<(u64, u64)> {
+        let (cpu, memory) = self.0.get(model)?.demand;
+        let modest = (cpu.min(even.0), memory.min(even.1));
+        let slower = self.speed_micro(model, modest) < self.speed_micro(model, even);
+        Some(if slower { (cpu.max(even.0), memory.max(even.1)) } else { (cpu, memory) })
     }
 
-    /// Points that `model` is believed to have, none of which needs more than another that is as fast.
+    /// Points that `model` is believed to have, none of which needs more than another that is as fast, but for what is too
+    /// little to be asked for.
     pub(super) fn points(&self, model: &str) -> Option<&[Point]> {
-        self.0.get(model).map(|profile| &profile.belief[..])
+        self.0.get(model).map(|profile| &profile.choices[..])
     }
 
     /// For each model: CPU counts measured, of how many points; and the largest error of the belief, in percent of the
@@ -172,9 +180,11 @@ impl Profile {
         // Where the least amount is slower than the next, it is too little for the job itself, and no cache.
         let from = usize::from(memories.len() > 1 && milli(cpus.len() - 1, 0) < milli(cpus.len() - 1, 1));
         let (cpu, memory) = known.demand(cpus, &memories[from..], TOLERANCE_PERCENT)?;
+        let belief = pruned(all(from, &believed));
         Some(Self {
             truth: all(0, &milli),
-            belief: pruned(all(from, &believed)),
+            choices: choices(&belief),
+            belief,
             demand: (u64::from(cpu) * 1_000, memory.0),
             measured,
         })
@@ -212,6 +222,21 @@ fn pruned(points: Vec<Point>) -> Vec<Point> {
     };
     let kept = |point: &&Point| point.speed_milli > 0 && !points.iter().any(|other| better(point, other));
     points.iter().filter(kept).copied().collect()
+}
+
+/// The points that are faster than each before them that needs no more by what is worth asking for.
+fn choices(points: &[Point]) -> Vec<Point> {
+    let close = |point: &Point, other: &Point| {
+        let enough = u64::from(point.speed_milli) * (100 - TOLERANCE_PERCENT);
+        other.within((point.cpu_milli, point.memory)) && u64::from(other.speed_milli) * 100 >= enough
+    };
+    let mut choices: Vec<Point> = Vec::with_capacity(points.len());
+    for point in points {
+        if !choices.iter().any(|other| close(point, other)) {
+            choices.push(*point);
+        }
+    }
+    choices
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the size of a server's memory")]

@@ -106,6 +106,9 @@ impl Setup {
             self.progress = Progress::Rounds;
             self.round = Some(Span::from_ms(360_000));
         }
+        if name.starts_with("gavel") && name.ends_with("-packed") {
+            self.nodes.iter_mut().for_each(|node| node.slots = node.slots.max(2));
+        }
         self
     }
 
@@ -124,10 +127,19 @@ impl Setup {
     /// CPUs in thousandths and memory that a job is believed to need over all its GPUs to be as fast as it can.
     #[must_use]
     pub fn demand(&self, job: &TraceJob) -> (u64, Bytes) {
-        let profiled = self.profiles.as_ref().and_then(|profiles| profiles.demand(&job.model));
+        let gpus = u64::from(job.gpus);
+        let profiled = self.profiles.as_ref().and_then(|profiles| profiles.demand(&job.model, self.even()));
         profiled.map_or((job.cpu_milli, job.memory), |(cpu_milli, memory)| {
-            (cpu_milli * u64::from(job.gpus), Bytes(memory * u64::from(job.gpus)))
+            (cpu_milli * gpus, Bytes(memory * gpus))
         })
+    }
+
+    /// What each GPU is sure of when nodes share CPUs, in thousandths, and bytes of memory by GPUs.
+    pub(super) fn even(&self) -> (u64, u64) {
+        let part = |of: u64, node: &NodeSpec| of / u64::from(node.gpus.max(1));
+        let cpus = self.nodes.iter().map(|node| part(node.cpu_milli, node)).min();
+        let memory = self.nodes.iter().map(|node| part(node.memory.0, node)).min();
+        (cpus.unwrap_or(0), memory.unwrap_or(0))
     }
 
     /// How much slower a job is when its GPUs span nodes or racks, in thousandths by level.
@@ -190,6 +202,19 @@ impl Setup {
                 vec![own; kinds]
             }
         }
+    }
+
+    /// Steps a second of two jobs on the same GPUs, by kind; zeros where they do not fit together, and nothing where they do
+    /// on no kind or GPUs are not shared.
+    pub(super) fn rates_together(&self, first: &TraceJob, second: &TraceJob) -> Option<Vec<(f64, f64)>> {
+        let (throughputs, kinds) = self.throughputs.as_ref()?;
+        let shared = first.gpus == second.gpus && self.nodes.iter().any(|node| node.slots > 1);
+        let of_kind = |kind: &String| {
+            let (first, second) = ((first.model.as_str(), first.gpus), (second.model.as_str(), second.gpus));
+            throughputs.together(kind, first, second).unwrap_or_default()
+        };
+        let rates: Vec<(f64, f64)> = kinds.iter().filter(|_| shared).map(of_kind).collect();
+        rates.iter().any(|(first, _)| *first > 0.0).then_some(rates)
     }
 
     /// The measured application called `name`.

@@ -2,6 +2,7 @@
 //! programs (Gavel, OSDI'20).
 
 use super::lp::Program;
+use super::packing::{Packed, Pool};
 use sched::cluster::{Claim, Goal, JobId};
 use std::collections::BTreeMap;
 
@@ -32,23 +33,45 @@ const HALVINGS: u32 = 40;
 impl Planner {
     /// Shares for `members` of GPUs `counts` of each kind; those of an even split when no program could be solved.
     pub(super) fn shares<'c>(&mut self, goal: Goal, members: &[Member<'c>], counts: &[f64]) -> Vec<Vec<f64>> {
-        // Kinds without a GPU are no part of the program.
-        let kinds: Vec<usize> = (0..counts.len()).filter(|kind| counts[*kind] > 0.0).collect();
-        let narrow = |member: &Member<'c>| Member {
-            rates: kinds.iter().map(|kind| member.rates[*kind]).collect(),
-            gpus: member.gpus,
-            claim: member.claim,
-            times: member.times,
+        let kinds = Kinds::of(counts);
+        let narrowed: Vec<Member<'c>> = members.iter().map(|member| kinds.narrow(member)).collect();
+        let solved = self.solve(goal, &narrowed, &kinds.pick(counts));
+        solved.into_iter().map(|shares| kinds.widen(shares)).collect()
+    }
+
+    /// The same where two members may share GPUs as `together` says of their places: steps a second of both by kind. Never
+    /// worse by the goal than without pairs; without an answer, or where the goal knows no pairs, nobody shares.
+    pub(super) fn packed<'c>(
+        &mut self,
+        goal: Goal,
+        members: &[Member<'c>],
+        counts: &[f64],
+        together: impl Fn(usize, usize) -> Option<Vec<(f64, f64)>>,
+    ) -> Packed {
+        let kinds = Kinds::of(counts);
+        let narrowed: Vec<Member<'c>> = members.iter().map(|member| kinds.narrow(member)).collect();
+        let (merged, places) = merge(goal, &narrowed);
+        let counted = kinds.pick(counts);
+        let pool =
+            Pool::of(&merged, &places, &counted, |a, b| together(a, b).map(|rates| kinds.pick(&rates)));
+        let solved = match goal {
+            Goal::MaxMin => pool.best(&scales(&merged, &counted, |member, kind| member.rates[kind])),
+            Goal::Makespan => {
+                let left = |member: &Member<'_>| 1.0 / member.claim.steps_left.max(1) as f64;
+                pool.best(&merged.iter().map(left).collect::<Vec<f64>>())
+            }
+            Goal::FinishTimeFairness => self.fairness(&merged, &counted, |needs| {
+                pool.best(&needs.iter().map(|need| 1.0 / need).collect::<Vec<f64>>())
+            }),
+            Goal::MaxMinAlike | Goal::MakespanAlike | Goal::Isolated | Goal::Speed => None,
         };
-        let narrowed: Vec<Member<'c>> = members.iter().map(narrow).collect();
-        let counted: Vec<f64> = kinds.iter().map(|kind| counts[*kind]).collect();
-        let solved = self.solve(goal, &narrowed, &counted);
-        let wide = |shares: Vec<f64>| {
-            let mut all = vec![0.0; counts.len()];
-            kinds.iter().zip(shares).for_each(|(kind, share)| all[*kind] = share);
-            all
+        let Some((solution, _)) = solved else {
+            return Packed { alone: self.shares(goal, members, counts), pairs: Vec::new() };
         };
-        solved.into_iter().map(wide).collect()
+        let mut dealt = pool.deal(&solution);
+        let alone = dealt.alone.iter_mut().chain(dealt.pairs.iter_mut().map(|(.., shares)| shares));
+        alone.for_each(|shares| *shares = kinds.widen(std::mem::take(shares)));
+        dealt
     }
 
     fn solve(&mut self, goal: Goal, members: &[Member<'_>], counts: &[f64]) -> Vec<Vec<f64>> {
@@ -58,7 +81,11 @@ impl Planner {
             Goal::MaxMinAlike => max_min(&merged, counts, |_, _| 1.0),
             Goal::Makespan => makespan(&merged, counts, |member, kind| member.rates[kind]),
             Goal::MakespanAlike => makespan(&merged, counts, |member, _| member.rates[0]),
-            Goal::FinishTimeFairness => self.fairness(&merged, counts),
+            Goal::FinishTimeFairness => {
+                let best =
+                    |needs: &[f64]| largest(&merged, counts, |at, kind| merged[at].rates[kind] / needs[at]);
+                self.fairness(&merged, counts, best).map(|(shares, _)| shares)
+            }
             Goal::Isolated | Goal::Speed => None,
         };
         let solved = solved
@@ -66,8 +93,14 @@ impl Planner {
         places.into_iter().map(|place| solved[place].clone()).collect()
     }
 
-    /// The least largest finish-time fairness, by halving: each job needs some rate for a given one.
-    fn fairness(&mut self, members: &[Member<'_>], counts: &[f64]) -> Option<Vec<Vec<f64>>> {
+    /// The least largest finish-time fairness, by halving: each job needs some rate for a given one, and `largest` makes the
+    /// least part of those that jobs have as large as it can.
+    fn fairness<S>(
+        &mut self,
+        members: &[Member<'_>],
+        counts: &[f64],
+        largest: impl Fn(&[f64]) -> Option<(S, f64)>,
+    ) -> Option<(S, f64)> {
         let mut rows = Vec::with_capacity(members.len());
         for member in members {
             let part = even(member.gpus, all(members), counts);
@@ -94,10 +127,7 @@ impl Planner {
                     Some(middle * alone - age).filter(|rest| *rest > 0.0).map(|rest| left / rest)
                 })
                 .collect();
-            let scaled = needs.and_then(|needs| {
-                let found = largest(members, counts, |at, kind| members[at].rates[kind] / needs[at])?;
-                (found.1 >= 1.0 - 1e-7).then_some(found.0)
-            });
+            let scaled = needs.and_then(|needs| largest(&needs).filter(|(_, least)| *least >= 1.0 - 1e-7));
             match scaled {
                 Some(shares) => (high, best) = (middle, Some(shares)),
                 None => low = middle,
@@ -107,6 +137,33 @@ impl Planner {
             }
         }
         best
+    }
+}
+
+/// Kinds of GPU that there are; the others are no part of a program.
+struct Kinds {
+    all: usize,
+    there: Vec<usize>,
+}
+
+impl Kinds {
+    fn of(counts: &[f64]) -> Self {
+        let there = (0..counts.len()).filter(|kind| counts[*kind] > 0.0).collect();
+        Self { all: counts.len(), there }
+    }
+
+    fn pick<T: Copy>(&self, values: &[T]) -> Vec<T> {
+        self.there.iter().map(|kind| values[*kind]).collect()
+    }
+
+    fn narrow<'c>(&self, member: &Member<'c>) -> Member<'c> {
+        Member { rates: self.pick(&member.rates), ..*member }
+    }
+
+    fn widen(&self, shares: Vec<f64>) -> Vec<f64> {
+        let mut all = vec![0.0; self.all];
+        self.there.iter().zip(shares).for_each(|(kind, share)| all[*kind] = share);
+        all
     }
 }
 
@@ -156,19 +213,31 @@ fn max_min(
     counts: &[f64],
     rate: impl Fn(&Member<'_>, usize) -> f64,
 ) -> Option<Vec<Vec<f64>>> {
-    let jobs = all(members);
-    let total: f64 = counts.iter().map(|count| count / jobs).sum();
-    let share = |kind: usize| counts[kind] / jobs / total;
-    let usual: Vec<f64> = members
-        .iter()
-        .map(|member| (0..counts.len()).map(|kind| rate(member, kind) * share(kind)).sum::<f64>())
-        .collect();
+    let usual = usual(members, counts, &rate);
     let worth = |at: usize, kind: usize| {
         let member = &members[at];
         let weight = member.claim.weight_milli.max(1) as f64 / 1e3;
         rate(member, kind) * member.gpus / (usual[at].max(1e-12) * weight)
     };
     Some(largest(members, counts, worth)?.0)
+}
+
+/// Each member's throughput at a split proportional to the kinds' sizes.
+fn usual(members: &[Member<'_>], counts: &[f64], rate: impl Fn(&Member<'_>, usize) -> f64) -> Vec<f64> {
+    let jobs = all(members);
+    let total: f64 = counts.iter().map(|count| count / jobs).sum();
+    let share = |kind: usize| counts[kind] / jobs / total;
+    let usual = |member| (0..counts.len()).map(|kind| rate(member, kind) * share(kind)).sum::<f64>();
+    members.iter().map(usual).collect()
+}
+
+/// What a step a second is worth to each member, by [`max_min`].
+fn scales(members: &[Member<'_>], counts: &[f64], rate: impl Fn(&Member<'_>, usize) -> f64) -> Vec<f64> {
+    let scale = |(member, usual): (&Member<'_>, f64)| {
+        let weight = member.claim.weight_milli.max(1) as f64 / 1e3;
+        member.gpus / (usual.max(1e-12) * weight)
+    };
+    members.iter().zip(usual(members, counts, rate)).map(scale).collect()
 }
 
 /// The shares that make the least of `Σ worth · share` largest, and that least.
@@ -184,10 +253,8 @@ fn largest(
     let mut program = Program::merged(cost, columns(members, kinds));
     fit(&mut program, members, counts);
     for (job, member) in members.iter().enumerate() {
-        let mut row: Vec<(usize, f64)> =
-            (0..kinds).map(|kind| (place(jobs, job, kind), -worth(job, kind))).collect();
-        row.push((0, 1.0));
-        program.row(member.times, row, 0.0);
+        let row = (0..kinds).map(|kind| (place(jobs, job, kind), -worth(job, kind)));
+        program.row(member.times, row.chain([(0, 1.0)]), 0.0);
     }
     let x = program.solve()?.x;
     Some((read(&x, jobs, kinds), x[0]))
@@ -214,16 +281,16 @@ fn fit(program: &mut Program, members: &[Member<'_>], counts: &[f64]) {
     let (jobs, kinds) = (members.len(), counts.len());
     for kind in 0..kinds {
         for (job, member) in members.iter().enumerate() {
-            program.row(member.times, vec![(place(jobs, job, kind), -1.0)], 0.0);
+            program.row(member.times, [(place(jobs, job, kind), -1.0)], 0.0);
         }
     }
     for (kind, count) in counts.iter().enumerate() {
         let row = members.iter().enumerate().map(|(job, member)| (place(jobs, job, kind), member.gpus));
-        program.row(1.0, row.collect(), *count);
+        program.row(1.0, row, *count);
     }
     for (job, member) in members.iter().enumerate() {
         let row = (0..kinds).map(|kind| (place(jobs, job, kind), 1.0));
-        program.row(member.times, row.collect(), 1.0);
+        program.row(member.times, row, 1.0);
     }
 }
 
@@ -253,10 +320,10 @@ fn makespan(
     // The least is no unknown here, and costs nothing.
     let mut program = Program::merged(vec![0.0; 1 + jobs * kinds], columns(members, kinds));
     fit(&mut program, members, counts);
-    program.row(1.0, vec![(0, 1.0)], 1.0);
-    program.row(1.0, vec![(0, -1.0)], 1.0);
+    program.row(1.0, [(0, 1.0)], 1.0);
+    program.row(1.0, [(0, -1.0)], 1.0);
     for (job, member) in members.iter().enumerate() {
-        let row = (0..kinds).map(|kind| (place(jobs, job, kind), -rate(member, kind))).collect();
+        let row = (0..kinds).map(|kind| (place(jobs, job, kind), -rate(member, kind)));
         program.row(member.times, row, -left(job) / found);
     }
     Some(read(&program.solve()?.x, jobs, kinds))

@@ -80,15 +80,13 @@ fn points(setup: &Setup, job: &TraceJob, even: (u64, u64)) -> Vec<Point> {
     )
 }
 
-/// Part of its speed at the even part that each job keeps at least; all of it but for the solver's last digits.
-const KEPT: f64 = 1.0 - 1e-6;
-
 /// The point of each job in the order of the question, which has `count` jobs: the fastest that fit together.
 fn split(groups: &[Alike], count: usize, supply: Supply) -> Vec<Point> {
     let mut chosen = vec![Point::default(); count];
     let (mut cpu, mut memory) = (supply.cpu_milli, supply.memory);
     let mut open = Vec::new();
-    for group in groups {
+    let groups: Vec<Alike> = groups.iter().map(|group| safe(group, supply.even)).collect();
+    for group in &groups {
         let even =
             group.points.iter().filter(|point| point.within(supply.even)).max_by_key(|point| point.key());
         let best = group.points.iter().max_by_key(|point| point.key());
@@ -106,31 +104,91 @@ fn split(groups: &[Alike], count: usize, supply: Supply) -> Vec<Point> {
     for ((group, _), parts) in open.iter().zip(parts) {
         deal(group, &parts, &mut chosen);
     }
+    give_way(&open, (cpu, memory), &mut chosen);
     chosen
 }
 
-/// The part of each group's jobs at each of its points.
+/// A group without points that would leave a job slower than its even part, now or when what it has beyond that part is taken
+/// back: a group's parts keep to it on average, but each job is to.
+fn safe(group: &Alike, even: (u64, u64)) -> Alike {
+    let speed = |share: (u64, u64)| {
+        let within = group.points.iter().filter(|point| point.within(share));
+        within.map(|point| point.speed_milli).max().unwrap_or(0)
+    };
+    let least = speed(even);
+    let kept = |point: &&Point| speed((point.cpu_milli.min(even.0), point.memory.min(even.1))) >= least;
+    Alike {
+        jobs: group.jobs.clone(),
+        gpus: group.gpus,
+        points: group.points.iter().filter(kept).copied().collect(),
+    }
+}
+
+/// Moves jobs to lesser points, those first that lose least for what they give back, until what rounding gave too much of is
+/// back.
+fn give_way(open: &[(&Alike, Point)], (cpu, memory): (f64, f64), chosen: &mut [Point]) {
+    let jobs =
+        || open.iter().flat_map(|(group, even)| group.jobs.iter().map(move |job| (*job, *group, *even)));
+    let steps: usize = open.iter().map(|(group, _)| group.jobs.len() * group.points.len()).sum();
+    // Each step takes a job to a point that needs less.
+    for _ in 0..steps {
+        let used = jobs().fold((0.0, 0.0), |(cpu, memory), (job, group, _)| {
+            let Point { cpu_milli, memory: bytes, .. } = chosen[job];
+            (cpu + group.gpus * cpu_milli as f64, memory + group.gpus * bytes as f64)
+        });
+        let over = (used.0 > cpu, used.1 > memory);
+        if !over.0 && !over.1 {
+            return;
+        }
+        let mut best: Option<(f64, usize, Point)> = None;
+        for (job, group, even) in jobs() {
+            let now = chosen[job];
+            for point in group.points.iter().filter(|point| point.speed_milli >= even.speed_milli) {
+                let part = |all: bool, before: u64, after: u64, of: f64| {
+                    if all { (before as f64 - after as f64) / of.max(1.0) } else { 0.0 }
+                };
+                let back = part(over.0, now.cpu_milli, point.cpu_milli, cpu)
+                    + part(over.1, now.memory, point.memory, memory);
+                if !point.within((now.cpu_milli, now.memory)) || back <= 0.0 {
+                    continue;
+                }
+                let lost = f64::from(now.speed_milli - point.speed_milli.min(now.speed_milli));
+                let price = lost / (back * group.gpus);
+                if best.is_none_or(|(least, ..)| price < least) {
+                    best = Some((price, job, *point));
+                }
+            }
+        }
+        let Some((_, job, point)) = best else { return };
+        chosen[job] = point;
+    }
+}
+
+/// The part of each group's jobs at each of its points; the rest of them stays at the even one.
 fn solve(open: &[(&Alike, Point)], cpu: f64, memory: f64) -> Option<Vec<Vec<f64>>> {
     let times = |group: &Alike| group.jobs.len() as f64;
     let columns = open.iter().flat_map(|(group, _)| group.points.iter().map(move |_| times(group))).collect();
-    let speed = |point: &Point| f64::from(point.speed_milli) / 1e3;
-    let cost = open.iter().flat_map(|(group, _)| group.points.iter().map(|point| -speed(point))).collect();
-    let mut program = Program::merged(cost, columns);
+    let gain =
+        |point: &Point, even: &Point| (f64::from(even.speed_milli) - f64::from(point.speed_milli)) / 1e3;
+    let cost = open.iter().flat_map(|(group, even)| group.points.iter().map(move |point| gain(point, even)));
+    let mut program = Program::merged(cost.collect(), columns);
     let (mut cpus, mut bytes, mut at) = (Vec::new(), Vec::new(), 0);
+    let (mut cpu_left, mut memory_left) = (cpu, memory);
     for (group, even) in open {
         let own = at..at + group.points.len();
+        let more = |here: u64, even: u64, all: f64| group.gpus * (here as f64 - even as f64) / all.max(1.0);
         for (column, point) in own.clone().zip(&group.points) {
-            program.row(times(group), vec![(column, -1.0)], 0.0);
-            cpus.push((column, group.gpus * point.cpu_milli as f64 / cpu.max(1.0)));
-            bytes.push((column, group.gpus * point.memory as f64 / memory.max(1.0)));
+            program.row(times(group), [(column, -1.0)], 0.0);
+            cpus.push((column, more(point.cpu_milli, even.cpu_milli, cpu)));
+            bytes.push((column, more(point.memory, even.memory, memory)));
         }
-        program.row(times(group), own.clone().map(|column| (column, 1.0)).collect(), 1.0);
-        let speeds = own.clone().zip(&group.points).map(|(column, point)| (column, -speed(point)));
-        program.row(times(group), speeds.collect(), -speed(even) * KEPT);
+        cpu_left -= group.gpus * times(group) * even.cpu_milli as f64;
+        memory_left -= group.gpus * times(group) * even.memory as f64;
+        program.row(times(group), own.clone().map(|column| (column, 1.0)), 1.0);
         at = own.end;
     }
-    program.row(1.0, cpus, 1.0);
-    program.row(1.0, bytes, 1.0);
+    program.row(1.0, cpus, (cpu_left / cpu.max(1.0)).max(0.0));
+    program.row(1.0, bytes, (memory_left / memory.max(1.0)).max(0.0));
     let x = program.solve()?.x;
     let mut rest = x.into_iter();
     Some(open.iter().map(|(group, _)| rest.by_ref().take(group.points.len()).collect()).collect())
@@ -195,6 +253,8 @@ mod tests {
                     best = best.max(points.iter().map(|point| point.speed_milli).sum());
                 }
             }
+            let used = chosen.iter().fold((0, 0), |(c, m), p| (c + p.cpu_milli, m + p.memory));
+            assert!(used.0 <= 8_000 && used.1 <= 160, "{used:?} is more than there is");
             let most: u32 = groups.iter().flat_map(|g| &g.points).map(|p| p.speed_milli).max().unwrap();
             let ours: u32 = chosen.iter().map(|point| point.speed_milli).sum();
             assert!(ours + 2 * most >= best, "{ours} is far below {best}");

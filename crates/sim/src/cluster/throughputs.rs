@@ -75,6 +75,15 @@ impl Throughputs {
         self.alone.get(kind)?.get(&(model.to_owned(), gpus)).copied()
     }
 
+    /// Steps a second of `first` and `second` on the same GPUs of `kind`; nothing where they do not fit together or were not
+    /// measured.
+    #[must_use]
+    pub fn together(&self, kind: &str, first: (&str, u32), second: (&str, u32)) -> Option<(f64, f64)> {
+        let row = |(model, gpus): (&str, u32)| (model.to_owned(), gpus);
+        let both = self.pairs.get(kind)?.get(&(row(first), row(second))).copied();
+        both.filter(|(first, second)| *first > 0.0 && *second > 0.0)
+    }
+
     /// How many times slower `model` is beside `beside`, both on one GPU of `kind`; nothing where it does not fit or was
     /// not measured.
     #[must_use]

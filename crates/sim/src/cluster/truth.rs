@@ -1,7 +1,7 @@
 //! What really happens to running jobs: how fast they progress, and what a start costs.
 
 use super::training::Training;
-use super::{Setup, TraceJob};
+use super::{Setup, TraceJob, trace};
 use sched::cluster::{Grant, Job};
 use std::collections::BTreeMap;
 use vocab::{ModelId, Span, Time};
@@ -12,7 +12,7 @@ pub enum Progress {
     /// Steadily; each start, move and resumption first costs the job's restart time.
     RestartAtStart,
     /// Steadily; the restart time is lost anew after each turn, though ends are foreseen as if it were not. This is what
-    /// Muri's simulator does.
+    /// Muri's simulator does, in binary fractions as there.
     RestartAtTurn,
     /// In whole iterations a round, and jobs end with the round; faster with all the CPUs and memory asked for, at the even
     /// speed with less. This is what Synergy's simulator does.
@@ -60,12 +60,12 @@ pub(super) struct Truth {
     pace: u64,
     /// Until when its progress is counted.
     since: Time,
-    /// Its end, as foreseen at the latest turn.
-    due: Time,
     /// How far its training is, where applications are measured.
     pub(super) training: Training,
-    /// Steps of its round, and when it will have done them, in s.
+    /// Steps of its round, and when it will have done them or all, in s.
     pub(super) task: (u64, f64),
+    /// Iterations left and since when they are counted, in s, where time is in binary fractions but not in rounds.
+    fractions: (f64, f64),
     /// Steps a second on what it holds, where that depends on the kind.
     pub(super) rate: f64,
 }
@@ -79,16 +79,17 @@ impl Truth {
             slowdown_milli: 1_000,
             pace: 0,
             since: job.arrival,
-            due: Time::FOREVER,
             training: Training::default(),
             task: (0, 0.0),
+            fractions: (job.iterations as f64, 0.0),
             rate: 0.0,
         }
     }
 
-    /// It starts or moves at `now`.
-    pub(super) fn begin(&mut self, now: Time, job: &TraceJob) {
+    /// It starts or moves at `now`, in binary fractions of seconds `clock`.
+    pub(super) fn begin(&mut self, now: Time, clock: f64, job: &TraceJob) {
         self.since = now;
+        self.fractions.1 = clock;
         self.debt = job.restart;
     }
 
@@ -112,8 +113,8 @@ impl Truth {
         if progress == Progress::Rounds { at(self.task.1) } else { self.training.ended.unwrap_or(now) }
     }
 
-    /// Counts its progress until `now`.
-    pub(super) fn advance(&mut self, now: Time, setup: &Setup, job: &TraceJob) {
+    /// Counts its progress until `now`, in binary fractions of seconds `clock`.
+    pub(super) fn advance(&mut self, now: Time, clock: f64, setup: &Setup, job: &TraceJob) {
         let passed = now.since(self.since);
         match setup.progress {
             Progress::WholeIterations => {
@@ -126,7 +127,14 @@ impl Truth {
                 self.iterations = self.iterations.saturating_sub(std::mem::take(&mut self.task.0));
                 self.left = job.iteration * self.iterations;
             }
-            Progress::RestartAtTurn => self.run(passed.saturating_sub(job.restart)),
+            Progress::RestartAtTurn => {
+                let (left, since) = self.fractions;
+                let ran = (clock - since - job.restart.as_secs_f64()).max(0.0);
+                let iteration = trace::iteration_s(job.iteration);
+                let left = left - ran / (iteration * self.slower());
+                self.fractions = (left, clock);
+                self.left = Span::from_secs_f64((left * iteration).max(0.0));
+            }
             Progress::RestartAtStart => {
                 let paid = self.debt.min(passed);
                 self.debt = self.debt.saturating_sub(paid);
@@ -148,19 +156,29 @@ impl Truth {
         self.left = self.left.saturating_sub(done);
     }
 
-    /// Whether it has ended; it was advanced to `now`.
-    pub(super) fn ended(&self, now: Time, progress: Progress) -> bool {
+    /// Whether it has ended; it was advanced to now. `end` is the end that was foreseen for now, in s, and by which part
+    /// of the time others may lie apart from it and count as one.
+    pub(super) fn ended(&self, end: Option<(f64, f64)>, progress: Progress) -> bool {
         match progress {
-            Progress::Goodput => return self.training.ended.is_some(),
-            Progress::Rounds => return self.iterations == 0,
-            _ => {}
+            Progress::Goodput => self.training.ended.is_some(),
+            Progress::Rounds => self.iterations == 0,
+            Progress::RestartAtTurn => {
+                let own = self.task.1;
+                end.is_some_and(|(end, apart)| (own - end).abs() <= apart * own.max(end))
+            }
+            Progress::WholeIterations | Progress::RestartAtStart => self.left == Span::ZERO,
         }
-        self.left == Span::ZERO || (progress == Progress::RestartAtTurn && now >= self.due)
+    }
+
+    /// How many times slower than alone it runs.
+    fn slower(&self) -> f64 {
+        self.slowdown_milli as f64 / 1e3
     }
 
     /// When it will end if nothing changes; it was advanced to `now`, in binary fractions of seconds `clock`.
-    pub(super) fn foresee(&mut self, now: Time, clock: f64, progress: Progress, round: Span) -> Time {
-        self.due = match progress {
+    pub(super) fn foresee(&mut self, now: Time, clock: f64, setup: &Setup, job: &TraceJob) -> Time {
+        let round = setup.round.unwrap_or_default();
+        match setup.progress {
             Progress::WholeIterations => {
                 let rounds = self
                     .iterations
@@ -182,10 +200,13 @@ impl Truth {
                 self.task = (steps, clock + took);
                 at(self.task.1)
             }
-            Progress::RestartAtTurn => now + self.stretched(),
+            Progress::RestartAtTurn => {
+                let left = self.fractions.0 * trace::iteration_s(job.iteration);
+                self.task.1 = clock + left * self.slower();
+                at(self.task.1)
+            }
             Progress::RestartAtStart => now + self.debt + self.stretched(),
-        };
-        self.due
+        }
     }
 
     /// Time to its end at the present slowdown, rounded up.

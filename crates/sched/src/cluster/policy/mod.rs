@@ -1,6 +1,7 @@
 //! Policies for a cluster, one file each, composed from an order, an admission rule and a placement.
 
 mod elastic;
+mod fragments;
 mod gavel;
 mod gittins;
 mod las;
@@ -81,6 +82,9 @@ pub enum Choice {
     Gavel {
         /// What the shares make best.
         goal: Goal,
+        /// Whether two jobs may share GPUs.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        packed: bool,
         /// Length of a round.
         round: Span,
     },
@@ -100,7 +104,7 @@ pub enum Choice {
 
 impl Choice {
     /// Names that [`Choice::named`] knows.
-    pub const NAMES: [&'static str; 29] = [
+    pub const NAMES: [&'static str; 32] = [
         "fifo",
         "fifo-strict",
         "sjf",
@@ -126,6 +130,9 @@ impl Choice {
         "gavel-makespan",
         "gavel-makespan-alike",
         "gavel-isolated",
+        "gavel-packed",
+        "gavel-ftf-packed",
+        "gavel-makespan-packed",
         "themis",
         "themis-2m",
         "sjf-ffs",
@@ -143,7 +150,8 @@ impl Choice {
         let las = |thresholds, runners_first, promote, place| {
             Some(Self::Las { thresholds, runners_first, promote, place })
         };
-        let gavel = |goal| Some(Self::Gavel { goal, round: secs(360) });
+        let gavel = |goal| Some(Self::Gavel { goal, packed: false, round: secs(360) });
+        let packed = |goal| Some(Self::Gavel { goal, packed: true, round: secs(360) });
         match name {
             "gavel" => gavel(Goal::MaxMin),
             "gavel-alike" => gavel(Goal::MaxMinAlike),
@@ -151,6 +159,9 @@ impl Choice {
             "gavel-makespan" => gavel(Goal::Makespan),
             "gavel-makespan-alike" => gavel(Goal::MakespanAlike),
             "gavel-isolated" => gavel(Goal::Isolated),
+            "gavel-packed" => packed(Goal::MaxMin),
+            "gavel-ftf-packed" => packed(Goal::FinishTimeFairness),
+            "gavel-makespan-packed" => packed(Goal::Makespan),
             "fifo" => ordered(Order::Arrival, Admit::Backfill, Preempt::Never),
             "fifo-strict" => ordered(Order::Arrival, Admit::Strict, Preempt::Never),
             "sjf" => ordered(Order::Remaining, Admit::Backfill, Preempt::Never),
@@ -208,7 +219,7 @@ impl Choice {
             Self::Gittins { place } => Box::new(Gittins::new(*place)),
             Self::Synergy { order, tune, round } => Box::new(Synergy::new(*order, *tune, *round)),
             Self::Elastic { gain, round } => Box::new(Elastic::new(*gain, *round)),
-            Self::Gavel { goal, round } => Box::new(Gavel::new(*goal, *round)),
+            Self::Gavel { goal, packed, round } => Box::new(Gavel::new(*goal, *packed, *round)),
             Self::Themis { lease, fair_milli } => Box::new(Themis::new(*lease, *fair_milli)),
             Self::Sharing { benefit } => Box::new(Sharing::new(*benefit)),
         }

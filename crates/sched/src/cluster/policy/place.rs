@@ -35,7 +35,7 @@ impl Share {
     }
 
     /// Takes `gpus` GPUs of `node` with this share each.
-    fn take(self, node: &mut FreeNode, gpus: u32) -> Piece {
+    pub(super) fn take(self, node: &mut FreeNode, gpus: u32) -> Piece {
         let count = u64::from(gpus);
         node.take(gpus, self.cpu_milli * count, Bytes(self.memory.0 * count))
     }

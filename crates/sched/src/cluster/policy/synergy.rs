@@ -3,15 +3,17 @@
 //! Proportional gives each GPU its even part. Greedy gives each job what it asks for and passes over those that do not
 //! fit. Tune gives what is asked for, else the even part, and if need be takes back what others hold beyond theirs: so
 //! every job that the GPUs suffice for runs, and none gets less than its even part. Best asks the driver for the CPUs and
-//! memory that make the sum of speeds largest, as if all servers were one, and places those as Tune places what is asked for.
+//! memory that make the sum of speeds largest, as if all servers were one, and places those so that as few jobs as can be are
+//! split; where no such placement of all is found, each is placed as Tune places what is asked for.
 
+use super::fragments::{self, Gang};
 use super::ordered::reach;
 use super::{Order, Place, Share};
 use crate::Policy;
 use crate::cluster::{Claim, ClusterWorld, Decision, Free, FreeNode, Goal, Grant, Job, JobId, Piece, Real};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use vocab::{Bytes, Span, Time};
 
 /// How CPUs and memory are shared out.
@@ -49,6 +51,8 @@ struct Draft<'w> {
     on_node: Vec<Vec<usize>>,
     /// What jobs ask for on each GPU, where that was worked out.
     asked: BTreeMap<JobId, Share>,
+    /// Jobs that were placed together.
+    placed: BTreeSet<JobId>,
 }
 
 struct Row {
@@ -85,16 +89,22 @@ impl Policy<ClusterWorld> for Synergy {
             let Some(plan) = answer else {
                 self.asked = (self.asked.0 + 1, now);
                 let jobs = runnable(&queue, gpus).map(|job| claim(now, job)).collect();
-                return vec![Decision::Replan { number: self.asked.0, goal: Goal::Speed, jobs }];
+                return vec![Decision::Replan {
+                    number: self.asked.0,
+                    goal: Goal::Speed,
+                    packed: false,
+                    jobs,
+                }];
             };
             draft.asked = plan.shares.iter().filter_map(|(job, share)| asked(world, *job, share)).collect();
+            draft.place(&runnable(&queue, gpus).collect::<Vec<&Job>>());
         }
         let mut room = gpus;
         for job in queue {
             if room == 0 {
                 break;
             }
-            if job.spec.gpus <= room && draft.add(job, self.tune) {
+            if job.spec.gpus <= room && (draft.holds(job.spec.job) || draft.add(job, self.tune)) {
                 room -= job.spec.gpus;
             }
         }
@@ -147,7 +157,48 @@ impl<'w> Draft<'w> {
             memory: Bytes(free.nodes.iter().map(|node| part(node).1).min()?),
         };
         let on_node = vec![Vec::new(); free.nodes.len()];
-        Some(Self { world, even, free, rows: Vec::new(), on_node, asked: BTreeMap::new() })
+        Some(Self {
+            world,
+            even,
+            free,
+            rows: Vec::new(),
+            on_node,
+            asked: BTreeMap::new(),
+            placed: BTreeSet::new(),
+        })
+    }
+
+    /// Places all of `jobs` with what they ask for, or none.
+    fn place(&mut self, jobs: &[&Job]) {
+        let gang = |job: &&Job| Gang { gpus: job.spec.gpus, share: self.asked_by(job) };
+        let gangs: Vec<Gang> = jobs.iter().map(gang).collect();
+        for (job, pieces) in jobs.iter().zip(fragments::place(&self.free, &gangs).into_iter().flatten()) {
+            pieces.iter().for_each(|piece| self.take(piece));
+            self.enter(job.spec.job, pieces);
+        }
+        self.placed = self.rows.iter().map(|row| row.job).collect();
+    }
+
+    /// Whether `job` was placed with the others.
+    fn holds(&self, job: JobId) -> bool {
+        self.placed.contains(&job)
+    }
+
+    fn take(&mut self, piece: &Piece) {
+        let at = self.place_of(piece);
+        let node = &mut self.free.nodes[at];
+        node.gpus = node.gpus.without(piece.gpus);
+        node.cpu_milli -= piece.cpu_milli;
+        node.memory.0 -= piece.memory.0;
+    }
+
+    /// Notes what a job gets.
+    fn enter(&mut self, job: JobId, pieces: Vec<Piece>) {
+        for piece in &pieces {
+            let at = self.place_of(piece);
+            self.on_node[at].push(self.rows.len());
+        }
+        self.rows.push(Row { job, pieces });
     }
 
     /// Finds room for `job`; false when there is none.
@@ -169,11 +220,7 @@ impl<'w> Draft<'w> {
             }
         };
         let Some(pieces) = pieces else { return false };
-        for piece in &pieces {
-            let at = self.place_of(piece);
-            self.on_node[at].push(self.rows.len());
-        }
-        self.rows.push(Row { job: job.spec.job, pieces });
+        self.enter(job.spec.job, pieces);
         true
     }
 

@@ -41,7 +41,7 @@ impl Surface {
         for (at, _) in &self.0 {
             let from: [f64; 3] = std::array::from_fn(|axis| (at[axis] - point[axis]) / scale);
             let height = from.iter().map(|side| side * side).sum();
-            program.row(1.0, vec![(0, from[0]), (1, from[1]), (2, from[2]), (3, 1.0)], height);
+            program.row(1.0, [(0, from[0]), (1, from[1]), (2, from[2]), (3, 1.0)], height);
         }
         let weights = program.solve().map(|solution| solution.prices).unwrap_or_default();
         let sum =

@@ -13,6 +13,7 @@ mod table;
 pub use alibaba::{GPU_MEMORY, alibaba, alibaba_nodes, share_need};
 pub use format::{Companions, Format, FormatError};
 pub use gavel::gavel;
+pub(in crate::cluster) use muri::iteration_s;
 pub use muri::{muri, tiresias};
 pub use philly::philly;
 pub use pollux::pollux;

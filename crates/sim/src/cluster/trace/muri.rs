@@ -55,6 +55,12 @@ pub fn muri(text: &str) -> Result<Trace, TraceError> {
     Trace::checked(jobs, problems)
 }
 
+/// The time of an iteration in s, to the last bit that Muri's simulator gets from whole milliseconds.
+pub(in crate::cluster) fn iteration_s(iteration: Span) -> f64 {
+    let ms = iteration.ns() as f64 / (PROFILED_MILLI * 1_000) as f64;
+    ms * (PROFILED_MILLI as f64 / 1e3) / 1e3
+}
+
 /// Reads a trace in Tiresias's format: times in seconds, a duration for the whole job.
 ///
 /// # Errors

@@ -71,8 +71,9 @@ const BIDDERS_MAX: usize = 16;
 /// Offers in a bid at most.
 const OFFERS_MAX: usize = 4;
 
-/// Leases are cut to multiples of this part of them.
-const LEASE_PARTS: u64 = 4;
+/// Leases are cut to multiples of this part of them. Finer cuts scatter the ends of leases, and a large gang then never
+/// finds enough GPUs in one auction; whole leases would leave payments without effect.
+const LEASE_PARTS: u64 = 2;
 
 impl Themis {
     /// Leases of length `lease`; auctions open to the worst `1000 − fair_milli` thousandths of jobs.
