@@ -257,6 +257,8 @@ fn listen(
             bail!(failure);
         }
         let limit = Duration::from_secs(args.exit_timeout_secs);
+        // Whoever reads the line finds it true.
+        handle.drain();
         tracing::info!("draining for up to {} s; a second signal stops at once", limit.as_secs());
         tokio::select! {
             drained = serving.drain(limit) => {

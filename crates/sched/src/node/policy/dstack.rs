@@ -10,7 +10,7 @@
 //!
 //! The timetable is made for each session anew, from what runs are believed to take and the rates seen.
 
-use super::starts::{Point, Sizes, Starts, best_point, promise, row_gap, units_of};
+use super::starts::{Point, Sizes, Starts, Terms, best_point, promise, row_gap, units_of};
 use crate::Policy;
 use crate::node::{Decision, NodeWorld, Rule, Why};
 use std::collections::BTreeMap;
@@ -31,8 +31,7 @@ pub struct DStack {
     served: BTreeMap<ModelId, u128>,
     /// Where each model runs in this session.
     points: BTreeMap<ModelId, Point>,
-    /// How much answering soon counts beside units spent, as [`Point::worth`] has it.
-    haste: f64,
+    terms: Terms,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -47,14 +46,11 @@ struct Reservation {
 /// How much answering soon may count, most first.
 const HASTES: [f64; 5] = [1.0, 0.75, 0.5, 0.25, 0.0];
 
-/// Hundredths of the units that the rates seen may need for a haste to be affordable.
+/// The part of the units that the rates seen may need for a haste to be affordable.
 const AFFORDED: f64 = 0.7;
 
 /// A session that is outrun is planned anew after one of so many parts of it.
 const REPLANS: u64 = 8;
-
-/// Full batches of one model that wait where a session is outrun.
-const OUTRUN: u64 = 2;
 
 /// A run that could begin now.
 #[derive(Clone, Copy, Debug)]
@@ -103,30 +99,40 @@ impl DStack {
         self.timetable.sort_by_key(|reservation| (reservation.begin, reservation.model));
     }
 
-    /// Whether more waits than the session was planned for, it has lasted for some time, and less haste can be made.
-    fn is_outrun(&self, now: Time, world: &NodeWorld) -> bool {
+    /// Whether rates have risen beyond what the session's points can serve, it has lasted for some time, and less haste can
+    /// be made.
+    fn is_outrun(&self, now: Time, world: &NodeWorld, sizes: &Sizes) -> bool {
         let Some((begin, end)) = self.session else { return false };
-        let batches =
-            |(model, point): (&ModelId, &Point)| world.queue(*model).rows() / u64::from(point.rows.max(1));
-        self.haste > 0.0
+        self.terms.haste > 0.0
             && now >= begin + end.since(begin).scale(1, REPLANS)
-            && self.points.iter().any(|entry| world.model(*entry.0).is_some() && batches(entry) >= OUTRUN)
+            && self.needed(now, world) > f64::from(sizes.whole)
+    }
+
+    /// Units that the rates seen need where models run now.
+    fn needed(&self, now: Time, world: &NodeWorld) -> f64 {
+        let known = self.points.iter().filter(|(model, _)| world.model(**model).is_some());
+        let units = |(model, point): (&ModelId, &Point)| {
+            let gap = row_gap(now, world, *model)?;
+            Some(1.0 / (point.rate() * gap.as_secs_f64().max(1e-9)))
+        };
+        known.filter_map(units).sum()
     }
 
     /// Chooses where models run: at the points of greatest efficacy (section 5), as long as the units suffice for the rates
     /// seen; the less they do, the more it counts how few units a row takes.
     fn choose(&mut self, now: Time, world: &NodeWorld, sizes: &Sizes) {
+        let shortest = world.models().map(|spec| promise(world, spec.id)).min().unwrap_or(Span::MAX);
         for haste in HASTES {
-            self.haste = haste;
+            // Small parts run long: nobody is to wait for a run of a model that is in less of a hurry.
+            let longest = if haste < 1.0 { shortest } else { Span::MAX };
+            self.terms = Terms { haste, longest };
             self.points.clear();
-            let mut needed = 0.0;
             for spec in world.models() {
-                let Some(gap) = row_gap(now, world, spec.id) else { continue };
-                let point = best_point(now, world, spec.id, sizes, haste);
-                needed += 1.0 / (point.rate() * gap.as_secs_f64().max(1e-9));
-                self.points.insert(spec.id, point);
+                if row_gap(now, world, spec.id).is_some() {
+                    self.points.insert(spec.id, best_point(now, world, spec.id, sizes, self.terms));
+                }
             }
-            if needed <= AFFORDED * f64::from(sizes.whole) {
+            if self.needed(now, world) <= AFFORDED * f64::from(sizes.whole) {
                 break;
             }
         }
@@ -134,8 +140,8 @@ impl DStack {
 
     /// Where a model runs in this session.
     fn point(&mut self, now: Time, world: &NodeWorld, model: ModelId, sizes: &Sizes) -> Point {
-        let haste = self.haste;
-        *self.points.entry(model).or_insert_with(|| best_point(now, world, model, sizes, haste))
+        let terms = self.terms;
+        *self.points.entry(model).or_insert_with(|| best_point(now, world, model, sizes, terms))
     }
 
     /// The first time from `earliest` to `latest` at which a part of the point's size is free.
@@ -223,8 +229,9 @@ impl DStack {
             let mut order: Vec<(bool, u128, ModelId)> = Vec::with_capacity(models.len());
             for model in &models {
                 let point = self.point(starts.now, starts.world, *model, sizes);
-                let fills =
-                    self.haste < 1.0 && starts.rows(*model) < point.rows && can_wait(starts, *model, &point);
+                let fills = self.terms.haste < 1.0
+                    && starts.rows(*model) < point.rows
+                    && can_wait(starts, *model, &point);
                 order.push((fills, self.served.get(model).copied().unwrap_or(0), *model));
             }
             let Some((_, _, model)) = order.into_iter().min() else { break };
@@ -269,7 +276,7 @@ impl DStack {
                 continue;
             }
             let candidate = Candidate { point: Point { rows, units, time }, partition, beside: 0 };
-            let worth = |candidate: &Candidate| candidate.point.worth(self.haste);
+            let worth = |candidate: &Candidate| candidate.point.worth(self.terms.haste);
             let worse = |best: &Candidate| worth(best) > worth(&candidate) * (1.0 + 1e-9);
             if best.as_ref().is_some_and(worse) {
                 continue;
@@ -353,7 +360,7 @@ impl Policy<NodeWorld> for DStack {
         let sizes = Sizes::of(world);
         let mut starts = Starts::new(now, world);
         starts.reject_hopeless();
-        if self.session.is_none_or(|(_, end)| now >= end) || self.is_outrun(now, world) {
+        if self.session.is_none_or(|(_, end)| now >= end) || self.is_outrun(now, world, &sizes) {
             self.session = None;
             if world.waiting_len() > 0 {
                 self.plan(now, world, &sizes);

@@ -250,16 +250,32 @@ pub(super) fn points(world: &NodeWorld, model: ModelId, sizes: &Sizes, limit: Sp
 /// answered by the next, and the promise leaves time to gather the batch. Where none does, the best that keeps the
 /// promise at all, or one row on everything.
 pub(super) fn optimum(now: Time, world: &NodeWorld, model: ModelId, sizes: &Sizes) -> Point {
-    best_point(now, world, model, sizes, 1.0)
+    best_point(now, world, model, sizes, Terms::default())
 }
 
-/// The same with less haste: [`Point::worth`] is what counts.
-pub(super) fn best_point(now: Time, world: &NodeWorld, model: ModelId, sizes: &Sizes, haste: f64) -> Point {
+/// What counts in the choice of a point.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    /// How much answering soon counts beside units spent, as [`Point::worth`] has it.
+    pub(super) haste: f64,
+    /// How long a run may take, whatever its own promise.
+    pub(super) longest: Span,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self { haste: 1.0, longest: Span::MAX }
+    }
+}
+
+/// The same on other terms than D-STACK's.
+pub(super) fn best_point(now: Time, world: &NodeWorld, model: ModelId, sizes: &Sizes, terms: Terms) -> Point {
     let promise = promise(world, model);
     let gap = row_gap(now, world, model).unwrap_or(Span::ZERO);
-    let best =
-        |points: &[Point]| points.iter().copied().max_by(|a, b| a.worth(haste).total_cmp(&b.worth(haste)));
-    let half = points(world, model, sizes, promise.scale(1, 2));
+    let best = |points: &[Point]| {
+        points.iter().copied().max_by(|a, b| a.worth(terms.haste).total_cmp(&b.worth(terms.haste)))
+    };
+    let half = points(world, model, sizes, promise.scale(1, 2).min(terms.longest));
     let gathered = |point: &Point| point.time + gap * u64::from(point.rows) <= promise;
     let timely: Vec<Point> = half.iter().copied().filter(gathered).collect();
     let any = || best(&points(world, model, sizes, promise));
