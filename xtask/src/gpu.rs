@@ -19,8 +19,11 @@ On the machine with the GPU, in a copy of this folder, with CUDA's libraries in 
   .gpu/experiment cuda churn OUT tf32 resnet18 squeezenet1_0
   python3 experiments/pipeswitch/serve.py .gpu/raddle OUT/serve.csv 460 resnet152 inception_v3 bert_base
   .gpu/experiment dstack live OUT
+  .gpu/experiment sgprs live OUT
+  .gpu/experiment sgprs change OUT
 
-Copy OUT's tables into experiments/pipeswitch (the last one's into experiments/dstack); `cargo xtask bench pipeswitch` judges them."#;
+Copy OUT's tables into experiments/pipeswitch (those of dstack and sgprs into their folders); `cargo xtask bench pipeswitch` judges
+them."#;
 
 pub(crate) fn run_gpu() -> anyhow::Result<()> {
     run(cargo().args(["build", "--workspace", "--bins"]))?;
