@@ -1,7 +1,7 @@
 //! What a device gives to parts, asked of the driver without reserving anything.
 
-use crate::device::{CudaError, found};
-use crate::driver::{Atoms, DriverError};
+use crate::device::{CudaError, found, grain};
+use crate::driver::DriverError;
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use vocab::Bytes;
 
@@ -35,10 +35,8 @@ pub fn offer(ordinal: usize) -> Result<Offer, CudaError> {
     let failed = |error: DriverError| CudaError::Failed { ordinal, why: error.to_string() };
     let gpu = found(ordinal)?;
     let units = gpu.attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT).map_err(failed)?;
-    let parts = Atoms::split(&gpu, false).ok().map(|atoms| PartsOffered {
-        step: atoms.size,
-        units: u32::try_from(atoms.len()).unwrap_or(u32::MAX).saturating_mul(atoms.size),
-    });
+    let offered = |(groups, step): (u32, u32)| PartsOffered { step, units: groups.saturating_mul(step) };
+    let parts = grain(ordinal, false).ok().map(offered);
     Ok(Offer {
         kind: gpu.name().map_err(failed)?,
         units: u32::try_from(units).unwrap_or(0),

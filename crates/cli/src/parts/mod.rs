@@ -62,22 +62,24 @@ pub(crate) fn run(args: &PartsArgs, format: Format) -> anyhow::Result<()> {
             },
         },
     };
-    let columns = [
-        "part",
-        "what",
-        "units",
-        "step",
-        "size",
-        "beside",
-        "compute",
-        "cache",
-        "bandwidth",
-        "copies",
-        "memory",
-        "faults",
-    ];
-    output::rows(format, "parts", &columns, &rows(&facts), cells)
+    output::rows(format, "parts", &COLUMNS, &rows(&facts), cells)
 }
+
+/// What the table says of each part.
+const COLUMNS: [&str; 12] = [
+    "part",
+    "what",
+    "units",
+    "step",
+    "size",
+    "beside",
+    "compute",
+    "cache",
+    "bandwidth",
+    "copies",
+    "memory",
+    "faults",
+];
 
 /// All that this machine has. What cannot be asked is said on the log, and the rest is listed.
 fn everything() -> anyhow::Result<Facts> {

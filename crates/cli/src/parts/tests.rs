@@ -23,21 +23,7 @@ fn instance(ordinal: usize, profile: &str, units: u32, (gpu_slices, compute_slic
 }
 
 fn check(facts: &Facts, expected: &Expect) {
-    let columns = [
-        "part",
-        "what",
-        "units",
-        "step",
-        "size",
-        "beside",
-        "compute",
-        "cache",
-        "bandwidth",
-        "copies",
-        "memory",
-        "faults",
-    ];
-    expected.assert_eq(&output::table(&columns, rows(facts).iter().map(cells)));
+    expected.assert_eq(&output::table(&COLUMNS, rows(facts).iter().map(cells)));
 }
 
 #[test]

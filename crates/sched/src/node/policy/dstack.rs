@@ -8,7 +8,8 @@
 //!         session = the longest promise
 //! ```
 //!
-//! The timetable is made for each session anew, from what runs are believed to take and the rates seen.
+//! The timetable is made for each session anew, from what runs are believed to take and the rates seen. Ours, not the
+//! paper's: where those rates leave no slack, the units a row takes count more than the knee's haste.
 
 use super::starts::{Point, Sizes, Starts, Terms, best_point, promise, row_gap, units_of};
 use crate::Policy;
