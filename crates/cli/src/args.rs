@@ -135,7 +135,8 @@ pub(crate) struct ServeArgs {
 /// Which device, and what of it.
 #[derive(Debug, Args)]
 pub(crate) struct DeviceArgs {
-    /// Device: cpu, cuda:N, or a MIG instance as mig:N, mig:UUID or mig:PROFILE.
+    /// Device: cpu, cuda:N, or a MIG instance as mig:N, mig:UUID or mig:PROFILE; to serve, also several GPUs of one kind:
+    /// cuda:0,1 or cuda:all.
     #[arg(long, default_value = "cpu")]
     pub(crate) device: String,
     /// At most so much of a GPU (or MIG instance), 1 to 100, as a client of a running MPS daemon.

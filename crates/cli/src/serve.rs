@@ -3,7 +3,7 @@
 use crate::args::{DeviceArgs, ServeArgs};
 use crate::confine::{Chosen, confine, open_enclosed};
 use anyhow::{Context as _, bail};
-use cuda::{CudaOptions, PartOptions, PartWanted, Precision};
+use cuda::{CudaDevice, CudaOptions, PartOptions, PartWanted, Precision};
 use engine::{CpuDevice, Device};
 use graph::{ImportLimits, SegmentOptions};
 use sched::node::policy::Choice;
@@ -26,8 +26,8 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<()> {
     let choice = choice(&args)?;
     let staging = staging(&args.device, &repository);
     let cpu = (args.cpu_partitions.as_deref(), args.cpu_overlap);
-    let device = open_chosen(&args.device, chosen, cpu, staging)?;
-    let rules = rules(&args, &repository, &*device)?;
+    let devices = open_chosen(&args.device, chosen, cpu, staging)?;
+    let rules = rules(&args, &repository, &*devices[0])?;
     let mut observers = Vec::new();
     if let Some(path) = &args.journal {
         let journal = Observer::journal(path, &choice);
@@ -40,7 +40,7 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<()> {
     let metrics = Arc::new(Metrics::new());
     let segments = segment_options(args.segments_max);
     let options = RuntimeOptions {
-        device,
+        devices,
         policy: choice,
         observers,
         limits: Limits { in_flight: args.in_flight_max, ..Limits::default() },
@@ -50,6 +50,7 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<()> {
         calibration: Calibration::default(),
         staging,
         rules,
+        shelf: None,
     };
     let runtime = Runtime::start(options, repository.entries.clone(), metrics.clone())?;
     let served = listen(&args, &repository, runtime.handle(), metrics);
@@ -133,18 +134,22 @@ pub(crate) fn open(
     cpu: (Option<&str>, Option<u32>),
     staging: Bytes,
 ) -> anyhow::Result<Arc<dyn Device>> {
-    open_chosen(args, confine(&args.device, args.mps_percentage)?, cpu, staging)
+    let chosen = confine(&args.device, args.mps_percentage)?;
+    if let Chosen::Cuda(gpus, _) = &chosen {
+        gpus.one()?;
+    }
+    open_chosen(args, chosen, cpu, staging)?.pop().context("a device was opened")
 }
 
-/// The device that this process is confined to.
+/// The devices that this process is confined to.
 fn open_chosen(
     args: &DeviceArgs,
     chosen: Chosen,
     (cpu_partitions, cpu_overlap): (Option<&str>, Option<u32>),
     staging: Bytes,
-) -> anyhow::Result<Arc<dyn Device>> {
-    let Chosen::Cuda(ordinal, enclosure) = chosen else {
-        return Ok(Arc::new(device(cpu_partitions, cpu_overlap)?));
+) -> anyhow::Result<Vec<Arc<dyn Device>>> {
+    let Chosen::Cuda(gpus, enclosure) = chosen else {
+        return Ok(vec![Arc::new(device(cpu_partitions, cpu_overlap)?)]);
     };
     if cpu_partitions.is_some() || cpu_overlap.is_some() {
         bail!("--cpu-partitions and --cpu-overlap go with --device cpu");
@@ -160,7 +165,14 @@ fn open_chosen(
         enclosure,
         ..CudaOptions::default()
     };
-    Ok(Arc::new(open_enclosed(ordinal, &options)?))
+    let opened = gpus.ordinals()?.into_iter().map(|ordinal| open_enclosed(ordinal, &options));
+    let opened = opened.collect::<anyhow::Result<Vec<CudaDevice>>>()?;
+    let pairs = cuda::introduce(&opened.iter().collect::<Vec<_>>())?;
+    if opened.len() > 1 {
+        let of = opened.len() * (opened.len() - 1);
+        tracing::info!("weights move between devices directly in {} of {of} directions", pairs.len());
+    }
+    Ok(opened.into_iter().map(|device| Arc::new(device) as Arc<dyn Device>).collect())
 }
 
 /// The parts of a GPU that are asked for, if any.

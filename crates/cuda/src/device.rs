@@ -531,6 +531,7 @@ impl Device for CudaDevice {
             return Err(EngineError::Unsupported { device: self.info.kind.clone(), names });
         }
         self.shared.gpu.bind().map_err(|error| broken(&error))?;
+        self.shared.tuner.learn();
         let refused = |why: String| {
             let segment = segments.first().map_or_else(String::new, |segment| segment.name.clone());
             EngineError::Prepare { model: graph.name.clone(), segment, why }
@@ -557,6 +558,25 @@ impl Device for CudaDevice {
         let unavailable = |error: DriverError| EngineError::Unavailable { partition, why: error.to_string() };
         Ok(Box::new(CudaQueue::open(&self.shared, partition, part).map_err(unavailable)?))
     }
+}
+
+/// Lets these devices read each other's weights where the hardware allows it, so that a model that one has comes to another
+/// without the host. To be called before anything is loaded. Pairs that can, as places in `devices`: reader and read.
+///
+/// # Errors
+/// When a driver fails.
+pub fn introduce(devices: &[&CudaDevice]) -> Result<Vec<(usize, usize)>, EngineError> {
+    let mut pairs = Vec::new();
+    for (reader, by) in devices.iter().enumerate() {
+        for (read, of) in devices.iter().enumerate() {
+            let (by, of) = (&by.shared, &of.shared);
+            if reader != read && by.gpu.reaches(&of.gpu).map_err(|error| broken(&error))? {
+                of.chunks.open_to(&by.gpu);
+                pairs.push((reader, read));
+            }
+        }
+    }
+    Ok(pairs)
 }
 
 /// What parts of a device are made of: so many groups of so many multiprocessors each, `fine` as [`PartOptions::fine`] has

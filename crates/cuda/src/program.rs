@@ -614,8 +614,18 @@ impl Residency for Resident {
         self.weights.load(&ends, &self.shared.copies).map_err(|error| self.failed(&error))
     }
 
+    fn load_from(&self, source: &dyn Residency) -> Result<bool, EngineError> {
+        let Some(source) = source.as_any().downcast_ref::<Self>() else { return Ok(false) };
+        let begun = self.weights.load_from_peer(&source.weights, &self.groups, &self.shared.copies);
+        begun.map_err(|error| self.failed(&error))
+    }
+
     fn evict(&self, kept: Bytes) -> Result<(), EngineError> {
         let kept = usize::try_from(kept.0).unwrap_or(usize::MAX);
         self.weights.evict(kept).map_err(|error| self.failed(&error))
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
     }
 }

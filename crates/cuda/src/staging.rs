@@ -133,10 +133,11 @@ impl Staged for CudaStaged {
 }
 
 impl CudaStaged {
-    /// Where the device reads them; `stream` waits until they are there.
+    /// Where the device of `stream` reads them; it waits until they are there. Another device reads them from the host.
     fn source(&self, stream: &Stream) -> Result<u64, DriverError> {
+        let here = self.sent && stream.gpu().device() == self.staging.gpu.device();
         match &self.place {
-            Some(place) if self.sent => stream.wait(&place.there).map(|()| place.device),
+            Some(place) if here => stream.wait(&place.there).map(|()| place.device),
             Some(place) => Ok(place.host.address() as u64),
             None => Ok(0),
         }

@@ -6,6 +6,7 @@ use crate::driver::{DriverError, Event, Function, Gpu, Stream};
 use crate::lower::{ConvShape, Convolution, GemmShape, fingerprint};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use vocab::Span;
 
@@ -55,6 +56,8 @@ pub(crate) struct Tuner {
     handles: Mutex<Vec<Dnn>>,
     /// Choices of earlier runs: the number of a way.
     known: Mutex<HashMap<u64, usize>>,
+    /// Length of the file when it was last read.
+    read: AtomicU64,
     file: Option<PathBuf>,
     /// The smallest parts of the device: a way that they refuse is none, since thread-block clusters that the whole device
     /// takes may not fit a part.
@@ -84,17 +87,7 @@ impl Tuner {
         let name: String =
             gpu.name()?.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
         let file = folder.map(|folder| folder.join(format!("{name}.choices")));
-        let mut known = HashMap::new();
-        for line in
-            file.as_ref().and_then(|file| std::fs::read_to_string(file).ok()).unwrap_or_default().lines()
-        {
-            if let Some((key, choice)) = line.split_once(' ')
-                && let (Ok(key), Ok(choice)) = (u64::from_str_radix(key, 16), choice.parse())
-            {
-                known.insert(key, choice);
-            }
-        }
-        Ok(Self {
+        let tuner = Self {
             gpu: gpu.clone(),
             blas: Blas::new()?,
             dnn: Mutex::new(Dnn::new()?),
@@ -102,11 +95,31 @@ impl Tuner {
             convs: Mutex::default(),
             built: Mutex::default(),
             handles: Mutex::default(),
-            known: Mutex::new(known),
+            known: Mutex::default(),
+            read: AtomicU64::new(0),
             file,
             smallest: Vec::new(),
             parts: String::new(),
-        })
+        };
+        tuner.learn();
+        Ok(tuner)
+    }
+
+    /// Takes up choices that others have written to the file since it was read last: devices of one kind share it.
+    pub(crate) fn learn(&self) {
+        let Some(file) = &self.file else { return };
+        let length = std::fs::metadata(file).map_or(0, |file| file.len());
+        if self.read.swap(length, Ordering::Relaxed) == length {
+            return;
+        }
+        let mut known = lock(&self.known);
+        for line in std::fs::read_to_string(file).unwrap_or_default().lines() {
+            if let Some((key, choice)) = line.split_once(' ')
+                && let (Ok(key), Ok(choice)) = (u64::from_str_radix(key, 16), choice.parse())
+            {
+                known.entry(key).or_insert(choice);
+            }
+        }
     }
 
     /// Takes only ways that run on these parts too.

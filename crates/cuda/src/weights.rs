@@ -31,6 +31,8 @@ struct State {
     loaded: usize,
     /// Runs that use them.
     users: usize,
+    /// Ends of copies to other devices that read them.
+    readers: Vec<Arc<Event>>,
 }
 
 /// Why weights cannot be loaded or evicted.
@@ -56,7 +58,7 @@ impl Weights {
         host.bytes_mut().copy_from_slice(&bytes);
         let range = Range::reserve(chunks, bytes.len())?;
         let base = range.base();
-        let state = Mutex::new(State { range, groups: Vec::new(), loaded: 0, users: 0 });
+        let state = Mutex::new(State { range, groups: Vec::new(), loaded: 0, users: 0, readers: Vec::new() });
         Ok(Self { gpu: gpu.clone(), host, offsets, bytes: bytes.len(), fingerprint, base, state })
     }
 
@@ -105,6 +107,50 @@ impl Weights {
         ends: &[usize],
         stream: &Stream,
     ) -> Result<(), ResidencyError> {
+        let copy = |from: usize, end: usize| {
+            stream.upload(self.base + from as u64, source[from..end].as_ptr(), end - from)
+        };
+        self.load_by(copy, ends, stream)
+    }
+
+    /// As [`Weights::load`], from the copy on another device; false when that one's memory cannot be read from here, it
+    /// holds other weights, or not all of them.
+    pub(crate) fn load_from_peer(
+        &self,
+        source: &Self,
+        ends: &[usize],
+        stream: &Stream,
+    ) -> Result<bool, ResidencyError> {
+        let alike = source.fingerprint == self.fingerprint && source.bytes == self.bytes;
+        if !alike || !source.is_resident()? {
+            return Ok(false);
+        }
+        // Held until the copy is known to whoever evicts the source.
+        let mut there = source.lock();
+        if there.loaded < source.bytes || !there.range.is_read_by(&self.gpu) {
+            return Ok(false);
+        }
+        let copy = |from: usize, end: usize| {
+            stream.copy_peer(
+                (self.base + from as u64, &self.gpu),
+                (source.base + from as u64, &source.gpu),
+                end - from,
+            )
+        };
+        self.load_by(copy, ends, stream)?;
+        let over = Event::ordering(&self.gpu)?;
+        over.record(stream)?;
+        there.readers.retain(|event| !event.is_over().unwrap_or(true));
+        there.readers.push(Arc::new(over));
+        Ok(true)
+    }
+
+    fn load_by(
+        &self,
+        copy: impl Fn(usize, usize) -> Result<(), DriverError>,
+        ends: &[usize],
+        stream: &Stream,
+    ) -> Result<(), ResidencyError> {
         self.gpu.bind()?;
         let mut state = self.lock();
         if state.loaded >= self.bytes {
@@ -125,7 +171,7 @@ impl Weights {
             }
             state.range.map(if first { end } else { self.bytes })?.ok_or_else(full)?;
             first = false;
-            stream.upload(self.base + from as u64, source[from..end].as_ptr(), end - from)?;
+            copy(from, end)?;
             let event = Event::ordering(&self.gpu)?;
             event.record(stream)?;
             state.groups.push((end, Arc::new(event)));
@@ -170,14 +216,27 @@ impl Weights {
         if state.users > 0 {
             return Err(ResidencyError::Used(state.users));
         }
-        if let Some((_, event)) = state.groups.last() {
-            event.synchronize()?;
-        }
+        state.settle()?;
         state.range.unmap(kept)?;
         state.loaded = if kept == 0 { 0 } else { state.range.resident().min(kept).min(state.loaded) };
         let loaded = state.loaded;
         state.groups.retain(|(end, _)| *end <= loaded);
         Ok(())
+    }
+}
+
+impl State {
+    /// Waits for copies that write or read them.
+    fn settle(&mut self) -> Result<(), DriverError> {
+        let last = self.groups.last().map(|(_, event)| event.clone());
+        self.readers.drain(..).chain(last).try_for_each(|event| event.synchronize())
+    }
+}
+
+impl Drop for Weights {
+    fn drop(&mut self) {
+        // Memory must not go while something is being copied. A device that fails here has lost it anyway.
+        let _ = self.lock().settle();
     }
 }
 

@@ -4,9 +4,10 @@ use cuda::{
     CudaDevice, CudaError, CudaOptions, Instances as _, Mode, Nvml, PartOptions, PartWanted, Precision,
 };
 use engine::conformance::cases;
-use engine::{Buffer, Device, EngineError, PartitionInfo, Run};
+use engine::{Buffer, Device, EngineError, PartitionInfo, Program, Run, TensorSpec};
 use graph::zoo::{self, ZooOptions};
-use graph::{ImportLimits, Model, SegmentOptions, Sizes, segment};
+use graph::{HostTensor, ImportLimits, Model, SegmentOptions, Sizes, segment};
+use std::sync::Arc;
 use vocab::{Bytes, PartitionId};
 
 fn options() -> CudaOptions {
@@ -187,4 +188,93 @@ fn the_management_library_tells_of_the_gpu() {
         assert!(gpu.mode == Mode::On || gpu.instances.is_empty(), "{gpu:?}");
         assert!(gpu.instances.iter().all(|instance| instance.uuid.starts_with("MIG-")), "{gpu:?}");
     }
+}
+
+/// Values that count up, as many as a tensor has.
+fn counting(spec: &TensorSpec) -> Vec<u8> {
+    (0..spec.len() / 4).flat_map(|at| ((at % 29) as f32 / 29.0).to_le_bytes()).collect()
+}
+
+/// A run of `program` on inputs that count up; the bytes of its outputs.
+fn counted(device: &CudaDevice, program: &Arc<dyn Program>) -> Result<Vec<u8>, EngineError> {
+    let input = |spec: &TensorSpec| {
+        let mut buffer = device.buffer(spec)?;
+        buffer.write(0, &counting(spec)).map(|()| buffer)
+    };
+    let inputs = program.inputs().iter().map(input).collect::<Result<_, EngineError>>()?;
+    outputs(device, Run::new(program.clone(), inputs)?)
+}
+
+/// The bytes of all outputs of a run.
+fn outputs(device: &CudaDevice, mut run: Run) -> Result<Vec<u8>, EngineError> {
+    let mut queue = device.open(PartitionId(0))?;
+    while !run.is_launched() {
+        run.launch(&mut *queue)?;
+    }
+    run.settle(&mut *queue)?;
+    let mut bytes = Vec::new();
+    for output in run.finish()? {
+        let mut own = vec![0; output.spec().len()];
+        output.read(0, &mut own)?;
+        bytes.extend(own);
+    }
+    Ok(bytes)
+}
+
+#[test]
+fn part_of_the_weights_may_stay() {
+    let device = CudaDevice::open(0, &CudaOptions { weights: Bytes(256 << 20), ..options() }).unwrap();
+    let file = zoo::build("resnet18", &ZooOptions::default()).unwrap();
+    let model = Model::from_bytes("resnet18", zoo::encode(&file), &ImportLimits::default()).unwrap();
+    let graph = model.at(&Sizes::batch(1)).unwrap();
+    let program = device.prepare(&graph, &segment(&graph, &SegmentOptions::default())).unwrap();
+    let whole = counted(&device, &program).unwrap();
+    let weights = program.weights().unwrap();
+    let (groups, free) = (weights.groups(), device.weight_memory().unwrap());
+    assert!(groups.len() > 2, "{groups:?}");
+    for kept in 0..=groups.len() {
+        let bytes: Bytes = groups.iter().take(kept).copied().sum();
+        weights.evict(Bytes(bytes.0.min(weights.bytes().0))).unwrap();
+        assert_eq!(weights.loaded(), Bytes(bytes.0.min(weights.bytes().0)), "{kept} groups kept");
+        assert_eq!(weights.is_resident().unwrap(), kept == groups.len());
+        assert_eq!(device.weight_memory().unwrap().0, Bytes(free.1.0 - bytes.0), "{kept} groups kept");
+        // What is missing is loaded behind it, and the answer is the same to the bit.
+        assert_eq!(counted(&device, &program).unwrap(), whole, "{kept} groups kept");
+    }
+}
+
+#[test]
+#[ignore = "needs two GPUs that read each other's memory"]
+fn weights_move_between_devices() {
+    let open = |ordinal| CudaDevice::open(ordinal, &options()).expect("this test needs two GPUs");
+    let devices = [open(0), open(1)];
+    assert_eq!(cuda::introduce(&[&devices[0], &devices[1]]).unwrap(), [(0, 1), (1, 0)]);
+    let file = zoo::build("tiny_transformer", &ZooOptions::default()).unwrap();
+    let model = Model::from_bytes("tiny_transformer", zoo::encode(&file), &ImportLimits::default()).unwrap();
+    let graph = model.at(&Sizes::batch(2)).unwrap();
+    let segments = segment(&graph, &SegmentOptions::default());
+    let programs = devices.each_ref().map(|device| device.prepare(&graph, &segments).unwrap());
+    let [here, there] = programs.each_ref().map(|program| program.weights().unwrap());
+    // Nothing comes from a device that has not got it.
+    assert!(!there.load_from(&*here).unwrap());
+    let answer = counted(&devices[0], &programs[0]).unwrap();
+    assert!(here.is_resident().unwrap() && there.loaded() == Bytes(0));
+    for _ in 0..20 {
+        assert!(there.load_from(&*here).unwrap());
+        // The source may be told to go at once: its memory stays until it has been read.
+        here.evict(Bytes(0)).unwrap();
+        assert_eq!(counted(&devices[1], &programs[1]).unwrap(), answer);
+        assert!(there.is_resident().unwrap());
+        assert!(here.load_from(&*there).unwrap());
+        there.evict(Bytes(0)).unwrap();
+        assert_eq!(counted(&devices[0], &programs[0]).unwrap(), answer);
+    }
+    // Rows staged on one device are taken by a run on the other.
+    let staged = |spec: &TensorSpec| {
+        let tensor = HostTensor::new(spec.dtype, spec.shape.clone(), counting(spec)).unwrap();
+        vec![devices[0].stage(&tensor).unwrap()]
+    };
+    let rows = programs[0].inputs().iter().map(staged).collect();
+    let run = Run::staged(programs[1].clone(), rows).unwrap();
+    assert_eq!(outputs(&devices[1], run).unwrap(), answer);
 }

@@ -137,7 +137,8 @@ pub trait Buffer: Send {
     fn into_any(self: Box<Self>) -> Box<dyn Any>;
 }
 
-/// A request's rows of one input, staged by [`Device::stage`]. Its room is given back when the last owner drops it.
+/// A request's rows of one input, staged by [`Device::stage`]. Its room is given back when the last owner drops it. Runs on
+/// other devices of the same backend take them too.
 pub trait Staged: Any + Send + Sync {
     /// The rows, for who needs them on the host after all.
     fn bytes(&self) -> &[u8];
@@ -210,11 +211,23 @@ pub trait Residency: Send + Sync {
     /// When device memory does not suffice, with the numbers.
     fn load(&self, groups: &[Bytes]) -> Result<(), EngineError>;
 
-    /// Gives device memory back, all but the first `kept` bytes.
+    /// The same from another device's whole copy of the same weights. False where this device cannot read that one's memory
+    /// or the copy is not whole; nothing has begun then.
+    ///
+    /// # Errors
+    /// When device memory does not suffice, with the numbers.
+    fn load_from(&self, _source: &dyn Residency) -> Result<bool, EngineError> {
+        Ok(false)
+    }
+
+    /// Gives device memory back, all but the first `kept` bytes; waits for copies to other devices that read them.
     ///
     /// # Errors
     /// When a run is alive that uses them.
     fn evict(&self, kept: Bytes) -> Result<(), EngineError>;
+
+    /// For its own backend only.
+    fn as_any(&self) -> &dyn Any;
 }
 
 /// A segment as runs see it.

@@ -9,13 +9,48 @@ use std::path::PathBuf;
 use std::process::Command;
 use vocab::PartitionId;
 
-/// The device of this process.
+/// The device or devices of this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Chosen {
     /// The processor.
     Cpu,
-    /// A device of the CUDA driver, and what of it the process has.
-    Cuda(usize, Enclosure),
+    /// Devices of the CUDA driver, and what of them the process has.
+    Cuda(Gpus, Enclosure),
+}
+
+/// Devices of the CUDA driver, by number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Gpus {
+    /// These, in this order; at least one, none twice.
+    These(Vec<usize>),
+    /// As many as there are.
+    All,
+}
+
+impl Gpus {
+    /// Their numbers. Initialises the driver when all are meant.
+    pub(crate) fn ordinals(&self) -> anyhow::Result<Vec<usize>> {
+        match self {
+            Self::These(ordinals) => Ok(ordinals.clone()),
+            Self::All => match cuda::devices() {
+                0 => bail!(
+                    "--device cuda:all: no CUDA device was found; install NVIDIA's driver, or serve on the CPU"
+                ),
+                count => Ok((0..count).collect()),
+            },
+        }
+    }
+
+    /// The only one, for what concerns a single device.
+    pub(crate) fn one(&self) -> anyhow::Result<usize> {
+        match self.ordinals()?[..] {
+            [ordinal] => Ok(ordinal),
+            ref several => bail!(
+                "only `raddle serve` takes {} devices at once; name one, for example cuda:0",
+                several.len()
+            ),
+        }
+    }
 }
 
 /// Confines this process to a device, or to a percentage of it. Called before anything else is done: it may replace the
@@ -74,7 +109,7 @@ pub(crate) fn daemon() -> Daemon {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum DeviceName {
     Cpu,
-    Cuda(usize),
+    Cuda(Gpus),
     Mig(InstanceName),
 }
 
@@ -88,17 +123,17 @@ fn chosen(
 ) -> anyhow::Result<Chosen> {
     let name = DeviceName::parse(device)?;
     let limit = percentage.map(Percentage::new).transpose()?;
-    let (ordinal, instance) = match name {
+    let (gpus, instance) = match name {
         DeviceName::Cpu if limit.is_some() => {
             bail!("--mps-percentage goes with --device cuda:N or --device mig:NAME")
         }
         DeviceName::Cpu => return Ok(Chosen::Cpu),
-        DeviceName::Cuda(ordinal) => (ordinal, None),
+        DeviceName::Cuda(gpus) => (gpus, None),
         DeviceName::Mig(name) => {
             let of = || format!("--device {device}");
             let gpus = library().with_context(of)?.gpus().with_context(of)?;
             // A process sees one instance, as its first device.
-            (0, Some(choose(&gpus, &name).with_context(of)?))
+            (Gpus::These(vec![0]), Some(choose(&gpus, &name).with_context(of)?))
         }
     };
     let percentage = match limit {
@@ -108,7 +143,7 @@ fn chosen(
             Some(limit)
         }
     };
-    Ok(Chosen::Cuda(ordinal, Enclosure { instance, percentage }))
+    Ok(Chosen::Cuda(gpus, Enclosure { instance, percentage }))
 }
 
 fn variable(name: &str) -> Option<String> {
@@ -120,12 +155,22 @@ impl DeviceName {
         let (kind, name) = text.split_once(':').unwrap_or((text, "0"));
         match kind {
             "cpu" if text == "cpu" => Ok(Self::Cpu),
+            "cuda" if name == "all" => Ok(Self::Cuda(Gpus::All)),
             "cuda" => {
-                let ordinal = name.parse();
-                Ok(Self::Cuda(ordinal.with_context(|| format!("{name:?} in {text:?} is not a number"))?))
+                let mut ordinals: Vec<usize> = Vec::new();
+                for one in name.split(',') {
+                    let one = one.trim();
+                    let ordinal =
+                        one.parse().with_context(|| format!("{one:?} in {text:?} is not a number"))?;
+                    if ordinals.contains(&ordinal) {
+                        bail!("{text:?} names device {ordinal} twice");
+                    }
+                    ordinals.push(ordinal);
+                }
+                Ok(Self::Cuda(Gpus::These(ordinals)))
             }
             "mig" => Ok(Self::Mig(InstanceName::parse(name)?)),
-            _ => bail!("no device is called {text:?}; name cpu, cuda:N or mig:NAME"),
+            _ => bail!("no device is called {text:?}; name cpu, cuda:N, cuda:N,N, cuda:all or mig:NAME"),
         }
     }
 }

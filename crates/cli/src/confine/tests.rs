@@ -37,7 +37,10 @@ impl Instances for Fake {
 fn told(device: &str, percentage: Option<u32>, fake: Fake, folder: &Daemon) -> String {
     match chosen(device, percentage, || Ok(Box::new(fake)), folder, None) {
         Ok(Chosen::Cpu) => "cpu".into(),
-        Ok(Chosen::Cuda(ordinal, enclosure)) => format!("{ordinal} {:?}", enclosure.variables()),
+        Ok(Chosen::Cuda(Gpus::All, enclosure)) => format!("all {:?}", enclosure.variables()),
+        Ok(Chosen::Cuda(gpus @ Gpus::These(_), enclosure)) => {
+            format!("{:?} {:?}", gpus.ordinals().unwrap(), enclosure.variables())
+        }
         Err(error) => format!("{error:#}"),
     }
 }
@@ -50,6 +53,10 @@ fn devices_are_found_by_name_or_refused() {
         two("cpu"),
         two("cuda"),
         two("cuda:3"),
+        two("cuda:2,0"),
+        two("cuda:all"),
+        two("cuda:1,1"),
+        two("cuda:0,"),
         two("mig"),
         two("mig:1"),
         two("mig:2g.18gb"),

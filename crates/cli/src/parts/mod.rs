@@ -54,8 +54,12 @@ pub(crate) fn run(args: &PartsArgs, format: Format) -> anyhow::Result<()> {
         None => everything()?,
         Some(device) => match confine::confine(device, args.mps_percentage)? {
             Chosen::Cpu => Facts { cores: Some(processor()?), ..Facts::default() },
-            Chosen::Cuda(ordinal, enclosure) => Facts {
-                offers: vec![(ordinal, cuda::offer(ordinal)?)],
+            Chosen::Cuda(gpus, enclosure) => Facts {
+                offers: gpus
+                    .ordinals()?
+                    .into_iter()
+                    .map(|ordinal| Ok((ordinal, cuda::offer(ordinal)?)))
+                    .collect::<anyhow::Result<_>>()?,
                 daemon: Some(confine::daemon().state()),
                 enclosure,
                 ..Facts::default()

@@ -45,6 +45,8 @@ struct Pool {
     chunk: usize,
     all: Vec<sys::CUmemGenericAllocationHandle>,
     free: Mutex<Vec<sys::CUmemGenericAllocationHandle>>,
+    /// Other devices that may read what is mapped.
+    readers: Mutex<Vec<sys::CUdevice>>,
 }
 
 impl Drop for Pool {
@@ -64,6 +66,16 @@ fn properties(gpu: &Gpu) -> sys::CUmemAllocationProp {
     properties
 }
 
+/// What `device` may do with mapped memory.
+fn access(device: sys::CUdevice, flags: sys::CUmemAccess_flags) -> sys::CUmemAccessDesc {
+    // SAFETY: the structure is plain data for which zeros are valid.
+    let mut access: sys::CUmemAccessDesc = unsafe { std::mem::zeroed() };
+    access.location.type_ = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
+    access.location.id = device;
+    access.flags = flags;
+    access
+}
+
 impl Chunks {
     /// As many chunks of about `chunk` bytes as `bytes` needs.
     pub(crate) fn new(gpu: &Gpu, bytes: usize, chunk: usize) -> Result<Self, DriverError> {
@@ -73,7 +85,8 @@ impl Chunks {
         let flag = sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED;
         driver!(cuMemGetAllocationGranularity(&raw mut unit, &raw const properties, flag))?;
         let chunk = chunk.next_multiple_of(unit.max(1));
-        let mut pool = Pool { gpu: gpu.clone(), chunk, all: Vec::new(), free: Mutex::default() };
+        let (free, readers) = (Mutex::default(), Mutex::default());
+        let mut pool = Pool { gpu: gpu.clone(), chunk, all: Vec::new(), free, readers };
         for _ in 0..bytes.div_ceil(chunk) {
             let mut handle = 0;
             driver!(cuMemCreate(&raw mut handle, chunk, &raw const properties, 0))?;
@@ -89,6 +102,18 @@ impl Chunks {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<sys::CUmemGenericAllocationHandle>> {
         self.0.free.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn readers(&self) -> std::sync::MutexGuard<'_, Vec<sys::CUdevice>> {
+        self.0.readers.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// What is mapped from now on may be read by `gpu` too.
+    pub(crate) fn open_to(&self, gpu: &Gpu) {
+        let mut readers = self.readers();
+        if !readers.contains(&gpu.device()) {
+            readers.push(gpu.device());
+        }
     }
 
     /// Bytes free and in all.
@@ -159,13 +184,18 @@ impl Range {
             driver!(cuMemMap(address, chunk, 0, handle, 0))?;
             self.mapped.push(handle);
         }
-        // SAFETY: the structure is plain data for which zeros are valid.
-        let mut access: sys::CUmemAccessDesc = unsafe { std::mem::zeroed() };
-        access.location = properties(&self.chunks.0.gpu).location;
-        access.flags = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        use sys::CUmemAccess_flags::{CU_MEM_ACCESS_FLAGS_PROT_READ, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+        let mut all = vec![access(self.chunks.0.gpu.device(), CU_MEM_ACCESS_FLAGS_PROT_READWRITE)];
+        let readers = self.chunks.readers();
+        all.extend(readers.iter().map(|device| access(*device, CU_MEM_ACCESS_FLAGS_PROT_READ)));
         let (start, length) = (self.base + (from * chunk) as u64, missing * chunk);
-        driver!(cuMemSetAccess(start, length, &raw const access, 1))?;
+        driver!(cuMemSetAccess(start, length, all.as_ptr(), all.len()))?;
         Ok(Some(()))
+    }
+
+    /// Whether another device may read what is mapped.
+    pub(crate) fn is_read_by(&self, gpu: &Gpu) -> bool {
+        self.chunks.readers().contains(&gpu.device())
     }
 
     /// Takes the memory away from everything past the first `bytes`. The device must not be using it.

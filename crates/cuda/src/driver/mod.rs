@@ -95,6 +95,17 @@ impl Gpu {
         self.0.device
     }
 
+    pub(crate) fn context(&self) -> sys::CUcontext {
+        self.0.context
+    }
+
+    /// Whether this device can read and write the memory of `other` directly, over `NVLink` or the bus.
+    pub(crate) fn reaches(&self, other: &Self) -> Result<bool, DriverError> {
+        let mut able = 0;
+        driver!(cuDeviceCanAccessPeer(&raw mut able, self.device(), other.device()))?;
+        Ok(able != 0)
+    }
+
     pub(crate) fn name(&self) -> Result<String, DriverError> {
         let mut text = [0; 128];
         driver!(cuDeviceGetName(text.as_mut_ptr(), 128, self.device()))?;

@@ -68,6 +68,21 @@ impl Stream {
         driver!(cuMemcpyAsync(to, from, bytes, self.raw))
     }
 
+    /// Copies from one device's memory to another's.
+    pub(crate) fn copy_peer(
+        &self,
+        (to, there): (u64, &Gpu),
+        (from, here): (u64, &Gpu),
+        bytes: usize,
+    ) -> Result<(), DriverError> {
+        driver!(cuMemcpyPeerAsync(to, there.context(), from, here.context(), bytes, self.raw))
+    }
+
+    /// The device it is on.
+    pub(crate) const fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
     /// Whether everything enqueued is over.
     pub(crate) fn is_idle(&self) -> Result<bool, DriverError> {
         over(driver!(cuStreamQuery(self.raw)))

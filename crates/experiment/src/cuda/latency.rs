@@ -61,10 +61,11 @@ pub(crate) fn run(out: &Path, kinds: &str, sizes: &str, models: &[&str]) -> anyh
                     "{name:<14} b{batch:<2} {:<5} p50 {p50:.3} ms device {device_ms:.3} prepare {prepare:.1}s {ways:?}",
                     precision.name()
                 ));
+                // What was measured outlasts a run that is cut short.
+                std::fs::write(out.join("latency.csv"), &table)?;
             }
         }
     }
-    std::fs::write(out.join("latency.csv"), table)?;
     Ok(true)
 }
 

@@ -45,7 +45,7 @@ pub(super) fn start(
 ) -> anyhow::Result<Runtime> {
     let repository = server::repository::scan(folder)?;
     let options = RuntimeOptions {
-        device: device.clone(),
+        devices: vec![device.clone()],
         policy: choice.clone(),
         observers,
         limits: Limits { in_flight: 1 << 16, in_flight_bytes: 32 << 30, ..Limits::default() },
@@ -55,6 +55,7 @@ pub(super) fn start(
         calibration: Calibration { repeats: 5, patience: Span::from_ms(5_000) },
         staging: Bytes(1 << 30),
         rules: Vec::new(),
+        shelf: None,
     };
     let runtime = Runtime::start(options, repository.entries, Arc::new(Metrics::new()))?;
     while runtime.handle().readiness() != Readiness::Ready {

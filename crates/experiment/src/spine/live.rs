@@ -45,7 +45,7 @@ impl Live {
         let mut repository = server::repository::scan(&folder)?;
         repository.entries.retain(|entry| networks.contains(&entry.name.as_str()));
         let options = RuntimeOptions {
-            device: Arc::new(CpuDevice::with_cores(vec![vec![core]])?),
+            devices: vec![Arc::new(CpuDevice::with_cores(vec![vec![core]])?)],
             policy: choice.clone(),
             observers: vec![Observer::journal(&journal, choice)?],
             limits: Limits::default(),
@@ -55,6 +55,7 @@ impl Live {
             calibration: Calibration { repeats: 7, patience: Span::from_ms(20_000) },
             staging: vocab::Bytes(0),
             rules: Vec::new(),
+            shelf: None,
         };
         let runtime = Runtime::start(options, repository.entries, Arc::new(Metrics::new()))?;
         while runtime.handle().readiness() != Readiness::Ready {

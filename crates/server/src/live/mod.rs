@@ -1,4 +1,4 @@
-//! The live driver: the same turn as the simulator's, on the wall clock and a real device.
+//! The live driver: the same turn as the simulator's, on the wall clock and real devices.
 //!
 //! ```text
 //! front end ──Submission──▶ scheduler thread (world + policy) ──start/park──▶ one thread a partition ──▶ device
@@ -9,8 +9,10 @@
 //! partition is: inputs are staged by who submits them, answers are taken apart by threads of their own.
 
 mod answer;
+mod devices;
 mod handle;
 mod load;
+mod make;
 mod mover;
 mod observe;
 mod partition;
@@ -23,7 +25,7 @@ mod variant;
 pub use handle::{
     Answer, Handle, ModelInfo, ModelState, Outcome, Readiness, Submission, SubmitError, Ticket, Timing,
 };
-pub use load::{Calibration, measure};
+pub use make::{Calibration, Shelf, measure};
 pub use observe::Observer;
 pub use rules::TenantRule;
 pub use runtime::{Limits, Runtime, RuntimeError, RuntimeOptions};

@@ -2,6 +2,7 @@
 //! segment edge, and keeps parked runs.
 
 use super::answer::Computed;
+use super::devices::Place;
 use super::handle::Timing;
 use super::runtime::{Clock, Message};
 use super::variant::{Rows, Variant, begin};
@@ -12,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
-use vocab::{PartitionId, RunId, Span, Time};
+use vocab::{RunId, Span, Time};
 
 /// What a partition is told to do.
 pub(super) enum Command {
@@ -77,7 +78,7 @@ pub(super) struct Worker {
 /// Starts the partition's thread and waits until its queue is open.
 pub(super) fn spawn(
     device: Arc<dyn Device>,
-    id: PartitionId,
+    place: Place,
     clock: Clock,
     events: Sender<Message>,
     parked: Lot,
@@ -85,20 +86,22 @@ pub(super) fn spawn(
     let (commands, inbox) = mpsc::channel();
     let (opened, ready) = mpsc::channel();
     let control = Arc::new(Control::default());
-    let unavailable = |why: String| EngineError::Unavailable { partition: id, why };
+    let unavailable = |why: String| EngineError::Unavailable { partition: place.id, why };
     let shared = control.clone();
     let body = move || {
-        let queue = match device.open(id) {
+        let queue = match device.open(place.own) {
             Ok(queue) => queue,
             Err(error) => return drop(opened.send(Err(error))),
         };
         if opened.send(Ok(())).is_ok() {
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
             let looks_out = device.segment_target().is_some() && cores >= CORES_TO_SPARE;
-            Partition { device, queue, clock, events, control: shared, parked, looks_out }.serve(&inbox);
+            let site = place.device;
+            Partition { device, site, queue, clock, events, control: shared, parked, looks_out }
+                .serve(&inbox);
         }
     };
-    let thread = std::thread::Builder::new().name(format!("partition {id}")).spawn(body);
+    let thread = std::thread::Builder::new().name(format!("partition {}", place.id)).spawn(body);
     let thread = thread.map_err(|error| unavailable(error.to_string()))?;
     ready.recv().map_err(|_| unavailable("its thread ended".into()))??;
     Ok(Worker { commands, control, thread })
@@ -106,6 +109,8 @@ pub(super) fn spawn(
 
 struct Partition {
     device: Arc<dyn Device>,
+    /// Its device's place among the devices.
+    site: usize,
     queue: Box<dyn Queue>,
     clock: Clock,
     events: Sender<Message>,
@@ -175,8 +180,8 @@ impl Partition {
         self.tell(Event::RunStarted { run });
         let begun = Instant::now();
         let rows = start.rows.iter().sum();
-        let program = start.variant.program(rows).clone();
-        let ready = start.variant.await_load();
+        let program = start.variant.program(self.site, rows).clone();
+        let ready = start.variant.await_load(self.site);
         match ready.and_then(|()| begin(&*self.device, program, &start.inputs)) {
             Err(error) => self.tell(Event::RunFailed { run, why: error.to_string() }),
             Ok(active) => {

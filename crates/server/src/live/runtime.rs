@@ -2,14 +2,16 @@
 
 use super::Handle;
 use super::answer::{Answerers, Computed};
+use super::devices::Devices;
 use super::handle::{ModelInfo, ModelState, Outcome, Readiness, Submission, SubmitError, Ticket};
-use super::load::{Calibration, Job, Loader, Parts};
+use super::load::{Job, Loader, Parts};
+use super::make::{Calibration, Maker, Shelf};
 use super::mover;
 use super::observe::Observer;
 use super::partition;
 use super::preparing::{Claim, Preparing, Taker};
 use super::rules::TenantRule;
-use super::scheduler::{Scheduler, first_events};
+use super::scheduler::Scheduler;
 use super::variant::{Binding, Rows, Variant, binding, stage};
 use crate::metrics::{Metrics, ModelMetrics};
 use crate::repository::{ModelConfig, ModelEntry};
@@ -50,7 +52,8 @@ pub(super) enum Message {
         /// The tenant: its name in the repository.
         name: String,
         metrics: Arc<ModelMetrics>,
-        weights: Vec<Arc<dyn Residency>>,
+        /// By device.
+        weights: Vec<Vec<Arc<dyn Residency>>>,
         groups: Vec<WeightGroup>,
     },
     RemoveModel {
@@ -199,7 +202,7 @@ impl Served {
 pub(super) struct Shared {
     models: BTreeMap<(String, u64), Arc<Served>>,
     entrance: Mutex<Entrance>,
-    device: Arc<dyn Device>,
+    devices: Devices,
     clock: Clock,
     limits: Limits,
     pub(super) import: ImportLimits,
@@ -308,7 +311,7 @@ impl Shared {
         let reply = Reply { sender, room };
         // Before it is numbered: copying takes its time, and many clients copy at once.
         let inputs = Arc::new(match &variant {
-            Some(_) => stage(&*self.device, inputs),
+            Some(variant) => stage(&**self.devices.at(variant.likely()), inputs),
             None => inputs.into_iter().map(Rows::Host).collect(),
         });
         let mut entrance = self.entrance.lock().unwrap_or_else(PoisonError::into_inner);
@@ -414,8 +417,8 @@ pub(super) fn pinned(file: &[Port], info: &ModelInfo) -> Binding {
 
 /// What a runtime is started with.
 pub struct RuntimeOptions {
-    /// The device to run on.
-    pub device: Arc<dyn Device>,
+    /// The devices to run on, all of one kind and in the same parts.
+    pub devices: Vec<Arc<dyn Device>>,
     /// The policy.
     pub policy: Choice,
     /// Who watches the turns.
@@ -434,6 +437,8 @@ pub struct RuntimeOptions {
     pub staging: Bytes,
     /// Constraints between tenants.
     pub rules: Vec<TenantRule>,
+    /// Where prepared models are kept for the next runtime on the same devices; they are prepared anew without.
+    pub shelf: Option<Arc<Shelf>>,
 }
 
 /// Why a runtime cannot start.
@@ -445,6 +450,29 @@ pub enum RuntimeError {
     /// A thread cannot be started.
     #[error("a thread cannot be started")]
     Thread(#[from] std::io::Error),
+    /// Nothing to run on.
+    #[error("a server needs a device")]
+    NoDevice,
+    /// Models would not cost the same on each device.
+    #[error(
+        "device {place} ({other}) is not like the first ({first}); serve unlike devices with a server each"
+    )]
+    Unlike {
+        /// Its place among those that were named.
+        place: usize,
+        /// What the first is.
+        first: String,
+        /// What it is.
+        other: String,
+    },
+    /// More partitions than there are numbers for.
+    #[error("{devices} devices of {each} partitions are too many; cut each into fewer")]
+    Partitions {
+        /// Devices.
+        devices: usize,
+        /// Partitions of each.
+        each: usize,
+    },
 }
 
 /// A running runtime. Keep it until the end, then [`Runtime::stop`] it.
@@ -455,10 +483,10 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// Opens every partition of the device and begins to load `entries`.
+    /// Opens every partition of the devices and begins to load `entries`.
     ///
     /// # Errors
-    /// When a partition or a thread cannot be had.
+    /// When a partition or a thread cannot be had, or the devices differ.
     pub fn start(
         options: RuntimeOptions,
         entries: Vec<ModelEntry>,
@@ -467,19 +495,20 @@ impl Runtime {
         let clock = Clock(Instant::now());
         let (inbox, messages) = mpsc::channel();
         let (loader_inbox, jobs) = mpsc::channel();
+        let devices = Devices::new(options.devices)?;
         let mut workers = BTreeMap::new();
         let parked = partition::Lot::default();
-        for partition in options.device.partitions() {
-            let (device, lot) = (options.device.clone(), parked.clone());
-            let worker = partition::spawn(device, partition.id, clock, inbox.clone(), lot)?;
-            workers.insert(partition.id, worker);
+        for (place, _) in devices.partitions() {
+            let (device, lot) = (devices.at(place.device).clone(), parked.clone());
+            let worker = partition::spawn(device, place, clock, inbox.clone(), lot)?;
+            workers.insert(place.id, worker);
         }
         let mover = mover::spawn(inbox.clone())?;
         let models = entries.iter().map(|entry| served(entry, &metrics)).collect();
         let shared = Arc::new(Shared {
             models,
             entrance: Mutex::new(Entrance { next: RequestId(0), inbox, loader: loader_inbox }),
-            device: options.device.clone(),
+            devices: devices.clone(),
             clock,
             limits: options.limits,
             import: options.import,
@@ -505,15 +534,19 @@ impl Runtime {
             metrics,
             clock,
         };
-        scheduler.begin(&first_events(&*options.device, options.staging));
-        let loader = Loader {
-            shared: shared.clone(),
-            device: options.device,
+        scheduler.begin(&devices.events(options.staging));
+        let maker = Maker {
+            devices,
             segments: options.segments,
-            batch_default: options.batch_default,
-            variants_max: options.limits.variants,
             calibration: options.calibration,
             moves: options.policy.moves(),
+            shelf: options.shelf,
+        };
+        let loader = Loader {
+            shared: shared.clone(),
+            maker,
+            batch_default: options.batch_default,
+            variants_max: options.limits.variants,
         };
         let scheduler =
             std::thread::Builder::new().name("scheduler".into()).spawn(move || scheduler.serve(&messages))?;

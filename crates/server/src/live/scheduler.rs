@@ -3,19 +3,19 @@
 
 use super::answer::{Answerers, Computed, Finished};
 use super::handle::{Outcome, Timing};
-use super::mover::{self, Order};
+use super::mover::Order;
 use super::observe::Observer;
 use super::partition::{Command, Start, Worker};
 use super::rules::TenantRule;
 use super::runtime::{Clock, Message, Work};
 use crate::metrics::{End, Ended, Metrics, ModelMetrics};
-use sched::node::{Act, Decision, Event, NodeWorld, Part, Why};
+use sched::node::{Act, Decision, Event, NodeWorld, Why};
 use sched::{Policy, World, turn};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
-use vocab::{Bytes, Class, ModelId, PartitionId, RequestId, RunId, Span, Time};
+use vocab::{Class, ModelId, PartitionId, RequestId, RunId, Span, Time};
 
 /// Messages folded into one turn at most, so that a flood cannot keep decisions waiting.
 const DRAIN_MAX: usize = 4_096;
@@ -335,28 +335,6 @@ impl Scheduler {
 pub(super) fn wall_ms() -> u64 {
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
     u64::try_from(wall).unwrap_or(u64::MAX)
-}
-
-/// The world as a driver begins with it, and the events that say so.
-pub(super) fn first_events(device: &dyn engine::Device, staging: Bytes) -> Vec<Event> {
-    let partition =
-        |info: &engine::PartitionInfo| Event::PartitionAdded { partition: info.id, name: info.name.clone() };
-    let mut events: Vec<Event> = device.partitions().iter().map(partition).collect();
-    if device.partitions().len() > 1 {
-        let part =
-            |info: &engine::PartitionInfo| (info.id, Part { first: Some(info.first), units: info.units });
-        let parts = device.partitions().iter().map(part).collect();
-        events.push(Event::PartsShared { units: device.units(), overlap: device.overlap(), parts });
-    }
-    if let Some((_, total)) = device.weight_memory() {
-        events.push(Event::DeviceAdded {
-            device: mover::DEVICE,
-            name: device.info().kind.clone(),
-            memory: Bytes(total.0.saturating_sub(staging.0)),
-            partitions: device.partitions().iter().map(|info| info.id).collect(),
-        });
-    }
-    events
 }
 
 impl Scheduler {

@@ -4,6 +4,7 @@ use engine::{Buffer, Device, EngineError, Program, Residency, Run, Staged, Tenso
 use graph::{Dim, HostTensor, Port};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use vocab::ModelId;
 
@@ -14,10 +15,18 @@ pub(super) type Binding = BTreeMap<String, usize>;
 pub(super) struct Variant {
     /// Its number in the world.
     pub(super) id: ModelId,
-    /// Programs by rows, ascending.
-    pub(super) programs: Vec<(u32, Arc<dyn Program>)>,
+    /// By device.
+    sites: Arc<Vec<Site>>,
     /// Whether rows of several requests may share a run.
     pub(super) batched: bool,
+    /// The device on which a run of it began last: its next one may well do so too.
+    latest: AtomicUsize,
+}
+
+/// A model on one device.
+pub(super) struct Site {
+    /// Programs by rows, ascending.
+    pub(super) programs: Vec<(u32, Arc<dyn Program>)>,
     /// Weights that come and go; empty where they always lie beside the programs.
     pub(super) weights: Vec<Arc<dyn Residency>>,
 }
@@ -70,10 +79,20 @@ pub(super) fn binding(ports: &[Port], tensors: &[HostTensor]) -> Result<Binding,
 }
 
 impl Variant {
+    pub(super) const fn new(id: ModelId, sites: Arc<Vec<Site>>, batched: bool) -> Self {
+        Self { id, sites, batched, latest: AtomicUsize::new(0) }
+    }
+
+    /// Where its next run is likely to begin.
+    pub(super) fn likely(&self) -> usize {
+        self.latest.load(Ordering::Relaxed)
+    }
+
     /// Waits until the load that the scheduler ordered has begun, so that a run never begins it out of turn.
-    pub(super) fn await_load(&self) -> Result<(), EngineError> {
+    pub(super) fn await_load(&self, device: usize) -> Result<(), EngineError> {
+        self.latest.store(device, Ordering::Relaxed);
         let begin = Instant::now();
-        while self.weights.iter().any(|weights| weights.loaded() < weights.bytes()) {
+        while self.sites[device].weights.iter().any(|weights| weights.loaded() < weights.bytes()) {
             if begin.elapsed() > LOAD_WAIT {
                 let why = format!("its load did not begin within {} s", LOAD_WAIT.as_secs());
                 return Err(EngineError::Residency { model: self.id.to_string(), why });
@@ -83,10 +102,11 @@ impl Variant {
         Ok(())
     }
 
-    /// The program that serves `rows`.
-    pub(super) fn program(&self, rows: u32) -> &Arc<dyn Program> {
-        let at = self.programs.partition_point(|(size, _)| *size < rows).min(self.programs.len() - 1);
-        &self.programs[at].1
+    /// The program that serves `rows` on a device.
+    pub(super) fn program(&self, device: usize, rows: u32) -> &Arc<dyn Program> {
+        let programs = &self.sites[device].programs;
+        let at = programs.partition_point(|(size, _)| *size < rows).min(programs.len() - 1);
+        &programs[at].1
     }
 }
 

@@ -1,6 +1,6 @@
 //! A server for one test: its repository on disk, its runtime, its port.
 
-use engine::CpuDevice;
+use engine::{CpuDevice, Device};
 use graph::zoo::{self, ZooOptions};
 use graph::{Dim, ImportLimits, SegmentOptions};
 use sched::node::policy::Choice;
@@ -60,16 +60,10 @@ pub(crate) async fn serve(folder: &Path, limits: HttpLimits) -> Server {
     serve_with(folder, limits, |_| {}).await
 }
 
-/// As [`serve`], with options changed.
-pub(crate) async fn serve_with(
-    folder: &Path,
-    limits: HttpLimits,
-    change: impl FnOnce(&mut RuntimeOptions),
-) -> Server {
-    let repository = repository::scan(folder).unwrap();
-    let metrics = Arc::new(Metrics::new());
-    let mut options = RuntimeOptions {
-        device: Arc::new(CpuDevice::whole().unwrap()),
+/// A runtime's options as the tests have them.
+pub(crate) fn options(devices: Vec<Arc<dyn Device>>) -> RuntimeOptions {
+    RuntimeOptions {
+        devices,
         policy: Choice::named("windows").unwrap(),
         observers: Vec::new(),
         limits: Limits::default(),
@@ -79,7 +73,19 @@ pub(crate) async fn serve_with(
         calibration: Calibration::default(),
         staging: vocab::Bytes(0),
         rules: Vec::new(),
-    };
+        shelf: None,
+    }
+}
+
+/// As [`serve`], with options changed.
+pub(crate) async fn serve_with(
+    folder: &Path,
+    limits: HttpLimits,
+    change: impl FnOnce(&mut RuntimeOptions),
+) -> Server {
+    let repository = repository::scan(folder).unwrap();
+    let metrics = Arc::new(Metrics::new());
+    let mut options = options(vec![Arc::new(CpuDevice::whole().unwrap())]);
     change(&mut options);
     let runtime = Runtime::start(options, repository.entries.clone(), metrics.clone()).unwrap();
     let addresses = Addresses { http: SocketAddr::from(([127, 0, 0, 1], 0)), metrics: None, exposed: false };
