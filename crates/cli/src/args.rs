@@ -145,6 +145,9 @@ pub(crate) struct DeviceArgs {
     /// Precision on a GPU: fp32, tf32, fp16 or bf16. What clients send and receive stays as the files say.
     #[arg(long, default_value = "tf32")]
     pub(crate) precision: String,
+    /// With --precision fp16: outputs that files call FP32 are FP16 for clients too, which halves what is sent.
+    #[arg(long)]
+    pub(crate) half_outputs: bool,
     /// Device memory for weights, MiB; models beyond it come and go as requests ask for them.
     #[arg(long, default_value_t = 8192)]
     pub(crate) weights_mib: u64,

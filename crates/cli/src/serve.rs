@@ -157,8 +157,12 @@ fn open_chosen(
     let precision = Precision::from_name(&args.precision).with_context(|| {
         format!("no precision is called {:?}; there are fp32, tf32, fp16, bf16", args.precision)
     })?;
+    if args.half_outputs && precision != Precision::Fp16 {
+        bail!("--half-outputs goes with --precision fp16, not {}", args.precision);
+    }
     let options = CudaOptions {
         precision,
+        half_outputs: args.half_outputs,
         weights: Bytes((args.weights_mib << 20) + staging.0),
         slot: Bytes(args.slot_mib << 20),
         parts: gpu_parts(args)?,

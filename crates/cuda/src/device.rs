@@ -17,7 +17,7 @@ use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use engine::{
     Buffer, Capabilities, Device, DeviceInfo, EngineError, PartitionInfo, Program, Queue, Staged, TensorSpec,
 };
-use graph::{Graph, HostTensor, Segment};
+use graph::{DType, Graph, HostTensor, Segment};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
@@ -28,6 +28,9 @@ use vocab::{Bytes, PartitionId, Span};
 pub struct CudaOptions {
     /// The precision models compute in.
     pub precision: Precision,
+    /// With [`Precision::Fp16`], what files call FP32 outputs leave as FP16, as they were computed: half the bytes for the link
+    /// to the host and for who receives them.
+    pub half_outputs: bool,
     /// Device memory for weights.
     pub weights: Bytes,
     /// Runs that may be alive at once: running, parked or prepared.
@@ -49,6 +52,7 @@ impl Default for CudaOptions {
     fn default() -> Self {
         Self {
             precision: Precision::Tf32,
+            half_outputs: false,
             weights: Bytes(8 << 30),
             slots: 8,
             slot: Bytes(1 << 30),
@@ -129,6 +133,7 @@ pub(crate) struct Shared {
     tuning_lock: Mutex<()>,
     models: Mutex<Vec<(String, Weak<Weights>)>>,
     precision: Precision,
+    pub(crate) half_outputs: bool,
 }
 
 /// A GPU.
@@ -199,6 +204,7 @@ impl CudaDevice {
             tuning_lock: Mutex::new(()),
             models: Mutex::default(),
             precision: options.precision,
+            half_outputs: options.half_outputs,
             gpu,
         };
         let kind = shared.gpu.name().map_err(failed)?;
@@ -475,6 +481,11 @@ impl std::ops::Deref for Tuning<'_> {
 }
 
 impl Shared {
+    /// The type in which an output leaves that the file calls `dtype`.
+    pub(crate) const fn delivers(&self, dtype: DType) -> DType {
+        self.precision.delivers(dtype, self.half_outputs)
+    }
+
     pub(crate) fn tuning_stream(&self) -> Tuning<'_> {
         let held = self.tuning_lock.lock().unwrap_or_else(PoisonError::into_inner);
         Tuning { stream: &self.tuning, _held: held }
@@ -525,6 +536,10 @@ impl Device for CudaDevice {
         staged.ok().flatten().map(|staged| Arc::new(staged) as Arc<dyn Staged>)
     }
 
+    fn delivers(&self, dtype: DType) -> DType {
+        self.shared.delivers(dtype)
+    }
+
     fn prepare(&self, graph: &Graph, segments: &[Segment]) -> Result<Arc<dyn Program>, EngineError> {
         let names = lower::unsupported(graph);
         if !names.is_empty() {
@@ -536,7 +551,9 @@ impl Device for CudaDevice {
             let segment = segments.first().map_or_else(String::new, |segment| segment.name.clone());
             EngineError::Prepare { model: graph.name.clone(), segment, why }
         };
-        let lowered = lower::lower(graph, segments, self.shared.precision).map_err(refused)?;
+        let shared = &self.shared;
+        let lowered =
+            lower::lower(graph, segments, shared.precision, shared.half_outputs).map_err(refused)?;
         Ok(Arc::new(CudaProgram::new(&self.shared, graph, segments, &lowered)?))
     }
 

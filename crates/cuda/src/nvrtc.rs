@@ -85,6 +85,9 @@ pub(crate) struct Cache {
     folder: Option<PathBuf>,
 }
 
+/// Tells files apart that several threads write at once.
+static ASIDE: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+
 impl Cache {
     /// Under `folder`; nothing is kept when it cannot be made.
     pub(crate) fn at(folder: Option<&Path>) -> Self {
@@ -113,7 +116,8 @@ impl Cache {
         if let Some(path) = path {
             // Written aside and moved, so that a reader never sees half a file. A cache that cannot be written is slow,
             // not wrong.
-            let aside = path.with_extension(format!("{}", std::process::id()));
+            let number = ASIDE.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let aside = path.with_extension(format!("{}-{number}", std::process::id()));
             let _ = std::fs::write(&aside, &bytes).and_then(|()| std::fs::rename(&aside, &path));
         }
         Ok(bytes)
@@ -141,7 +145,7 @@ pub fn check_kernels(graph: &graph::Graph, precision: crate::Precision, arch: &s
         return Err(format!("not supported: {}", missing.join(", ")));
     }
     let segments = graph::segment(graph, &graph::SegmentOptions::default());
-    let lowered: Lowered = crate::lower::lower(graph, &segments, precision)?;
+    let lowered: Lowered = crate::lower::lower(graph, &segments, precision, false)?;
     compile(&source(&lowered.kernels), arch).map_err(|error| error.to_string())?;
     Ok(lowered.kernels.len())
 }

@@ -192,7 +192,12 @@ impl CudaProgram {
             name: graph.name.clone(),
             shared: shared.clone(),
             inputs: graph.inputs.iter().map(|id| spec(graph, *id)).collect(),
-            outputs: graph.outputs.iter().map(|id| spec(graph, *id)).collect(),
+            outputs: graph
+                .outputs
+                .iter()
+                .map(|id| spec(graph, *id))
+                .map(|spec| TensorSpec { dtype: shared.delivers(spec.dtype), ..spec })
+                .collect(),
             infos: segments.iter().map(info).collect(),
             needs: needs(lowered, &weights),
             steps: Vec::new(),

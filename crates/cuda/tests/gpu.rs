@@ -6,7 +6,7 @@ use cuda::{
 use engine::conformance::cases;
 use engine::{Buffer, Device, EngineError, PartitionInfo, Program, Run, TensorSpec};
 use graph::zoo::{self, ZooOptions};
-use graph::{HostTensor, ImportLimits, Model, SegmentOptions, Sizes, segment};
+use graph::{DType, HostTensor, ImportLimits, Model, SegmentOptions, Sizes, segment};
 use std::sync::Arc;
 use vocab::{Bytes, PartitionId};
 
@@ -241,6 +241,27 @@ fn part_of_the_weights_may_stay() {
         // What is missing is loaded behind it, and the answer is the same to the bit.
         assert_eq!(counted(&device, &program).unwrap(), whole, "{kept} groups kept");
     }
+}
+
+#[test]
+fn outputs_may_leave_as_they_were_computed() {
+    let file = zoo::build("tiny_cnn", &ZooOptions::default()).unwrap();
+    let model = Model::from_bytes("tiny_cnn", zoo::encode(&file), &ImportLimits::default()).unwrap();
+    let graph = model.at(&Sizes::batch(3)).unwrap();
+    let answers = [false, true].map(|half_outputs| {
+        let options = CudaOptions { precision: Precision::Fp16, half_outputs, ..options() };
+        let device = CudaDevice::open(0, &options).unwrap();
+        let program = device.prepare(&graph, &segment(&graph, &SegmentOptions::default())).unwrap();
+        let dtype = if half_outputs { DType::F16 } else { DType::F32 };
+        assert!(program.outputs().iter().all(|output| output.dtype == dtype));
+        assert_eq!((device.delivers(DType::F32), device.delivers(DType::I64)), (dtype, DType::I64));
+        counted(&device, &program).unwrap()
+    });
+    let whole = answers[0].as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
+    let half = answers[1].as_chunks::<2>().0.iter().map(|bytes| half::f16::from_le_bytes(*bytes).to_f32());
+    let pairs: Vec<(f32, f32)> = whole.zip(half).collect();
+    assert_eq!(pairs.len() * 2, answers[1].len());
+    assert!(pairs.iter().all(|(a, b)| (a - b).abs() <= 2e-3 * a.abs().max(0.1)), "{pairs:?}");
 }
 
 #[test]

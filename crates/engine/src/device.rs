@@ -37,6 +37,11 @@ pub trait Device: Send + Sync {
         None
     }
 
+    /// The element type in which programs of this device give an output that the file calls `dtype`.
+    fn delivers(&self, dtype: DType) -> DType {
+        dtype
+    }
+
     /// Makes a program of `graph`, cut into `segments` (contiguous, in order, covering every layer).
     ///
     /// # Errors

@@ -23,11 +23,17 @@ pub(super) struct Emitter<'g> {
     weights: HashMap<String, usize>,
 }
 
-/// Lowers `graph`, cut into `segments`.
+/// Lowers `graph`, cut into `segments`. Outputs have the file's types, but those that `precision` computes in half also leave
+/// so with `half_outputs`.
 ///
 /// # Errors
 /// When strides meet that no kernel takes; the layer is named.
-pub(crate) fn lower(graph: &Graph, segments: &[Segment], precision: Precision) -> Result<Lowered, Refusal> {
+pub(crate) fn lower(
+    graph: &Graph,
+    segments: &[Segment],
+    precision: Precision,
+    half_outputs: bool,
+) -> Result<Lowered, Refusal> {
     let out = Lowered {
         segments: vec![Vec::new(); segments.len().max(1)],
         buffers: Vec::new(),
@@ -61,7 +67,7 @@ pub(crate) fn lower(graph: &Graph, segments: &[Segment], precision: Precision) -
         emitter.group(&group)?;
     }
     emitter.segment = segments.len().max(1) - 1;
-    emitter.finish_outputs()?;
+    emitter.finish_outputs(half_outputs)?;
     Ok(emitter.out)
 }
 
@@ -251,12 +257,12 @@ impl Emitter<'_> {
         Some(View { shape: shape.to_vec(), ..first.clone() })
     }
 
-    /// Copies outputs that do not lie dense in the file's type to buffers that do.
-    fn finish_outputs(&mut self) -> Result<(), Refusal> {
+    /// Copies outputs that do not lie dense in the type they leave in to buffers that do.
+    fn finish_outputs(&mut self, half: bool) -> Result<(), Refusal> {
         for id in self.graph.outputs.clone() {
             let view = self.view(id)?;
             let value = self.graph.value(id);
-            let kind = Kind::exact(value.dtype);
+            let kind = Kind::exact(self.precision.delivers(value.dtype, half));
             let own = matches!(view.place, Place::Buffer(_)) && view.offset == 0 && view.is_row_major();
             let input = self.graph.inputs.contains(&id);
             let view = if own && view.kind == kind && !input {

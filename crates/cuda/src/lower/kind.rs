@@ -35,6 +35,14 @@ impl Precision {
         [Self::Fp32, Self::Tf32, Self::Fp16, Self::Bf16].into_iter().find(|one| one.name() == name)
     }
 
+    /// The type in which an output leaves that the file calls `dtype`.
+    pub(crate) const fn delivers(self, dtype: DType, half: bool) -> DType {
+        match (self, dtype) {
+            (Self::Fp16, DType::F32) if half => DType::F16,
+            _ => dtype,
+        }
+    }
+
     /// How single-precision values of a model are kept.
     pub(crate) const fn kind(self) -> Kind {
         match self {

@@ -1,6 +1,6 @@
-//! Warm latency: from pinned input to pinned output, one run at a time.
+//! Warm latency: from pinned input to pinned output, one run at a time, outputs in the precision they were computed in.
 
-use super::model::{WHOLE, at, batches, fill, gpu, inputs, load, precisions, run_through};
+use super::model::{WHOLE, at, batches, fill, gpu, gpu_as_computed, inputs, load, precisions, run_through};
 use crate::host;
 use crate::statistics::quantile;
 use anyhow::Context as _;
@@ -18,7 +18,7 @@ pub(crate) fn run(out: &Path, kinds: &str, sizes: &str, models: &[&str]) -> anyh
     std::fs::create_dir_all(out)?;
     let mut table = String::from("model,batch,precision,p50_ms,p5_ms,p95_ms,device_ms,prepare_s\n");
     for precision in precisions(kinds)? {
-        let device = gpu(precision, Some(out.join("cache")))?;
+        let device = gpu_as_computed(precision, Some(out.join("cache")))?;
         let mut queue = device.open(PartitionId(0))?;
         for name in models {
             let model = load(name)?;

@@ -52,7 +52,17 @@ pub(crate) fn batches(list: &str) -> anyhow::Result<Vec<usize>> {
 
 /// The first GPU, with a cache of compiled kernels beside the results.
 pub(crate) fn gpu(precision: Precision, cache: Option<PathBuf>) -> anyhow::Result<CudaDevice> {
-    let options = CudaOptions { precision, cache, weights: Bytes(4 << 30), ..CudaOptions::default() };
+    open(precision, cache, false)
+}
+
+/// The same, with outputs in the precision they were computed in, as PyTorch leaves them.
+pub(crate) fn gpu_as_computed(precision: Precision, cache: Option<PathBuf>) -> anyhow::Result<CudaDevice> {
+    open(precision, cache, precision == Precision::Fp16)
+}
+
+fn open(precision: Precision, cache: Option<PathBuf>, half_outputs: bool) -> anyhow::Result<CudaDevice> {
+    let weights = Bytes(4 << 30);
+    let options = CudaOptions { precision, cache, weights, half_outputs, ..CudaOptions::default() };
     Ok(CudaDevice::open(0, &options)?)
 }
 

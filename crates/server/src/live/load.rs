@@ -112,6 +112,9 @@ impl Loader {
             outputs: ports(model.outputs(), batch_max),
             batch_max,
         };
+        for port in &mut info.outputs {
+            port.dtype = self.maker.devices.first().delivers(port.dtype);
+        }
         super::runtime::apply_dims(&mut info, &entry.config)?;
         let open = info.inputs.iter().flat_map(|port| &port.shape).any(|dim| matches!(dim, Dim::Free(_)));
         let pinned = super::runtime::pinned(model.inputs(), &info);
