@@ -421,24 +421,6 @@ pub fn transfer_latency(program: &dyn Program) -> Result<Span, EngineError> {
     time().map_err(|error: DriverError| program.failed(0, &error))
 }
 
-/// Plans the groups in which launches of a program load its weights: their ends, in bytes from the beginning.
-///
-/// # Errors
-/// When it is not a program of this backend.
-pub fn plan_travel(program: &dyn Program, ends: &[Bytes]) -> Result<(), EngineError> {
-    let ends = ends.iter().map(|end| usize::try_from(end.0).unwrap_or(usize::MAX)).collect();
-    own(program)?.plan_travel(ends);
-    Ok(())
-}
-
-/// Bytes of weights that each segment of a program needs, from the beginning.
-///
-/// # Errors
-/// When it is not a program of this backend.
-pub fn segment_needs(program: &dyn Program) -> Result<Vec<Bytes>, EngineError> {
-    Ok(own(program)?.all_needs().iter().map(|bytes| Bytes(*bytes as u64)).collect())
-}
-
 /// Begins to load a program's weights from ordinary memory instead of the pinned copy: what that copy is worth.
 ///
 /// # Errors

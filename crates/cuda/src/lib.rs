@@ -26,7 +26,7 @@ mod weights;
 
 pub use device::{
     CudaDevice, CudaError, CudaOptions, devices, forget_graphs, grain, introduce, load_pageable,
-    packed_weights, plan_travel, segment_needs, step_times, transfer_latency, transfer_time, ways,
+    packed_weights, step_times, transfer_latency, transfer_time, ways,
 };
 pub use enclosure::{
     Daemon, DaemonState, Enclosure, EnclosureError, Instance, InstanceName, InstanceRefusal, Instances,

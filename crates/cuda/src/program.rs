@@ -32,8 +32,6 @@ pub(crate) struct CudaProgram {
     scratch: usize,
     input_offsets: Vec<usize>,
     output_offsets: Vec<usize>,
-    /// Ends of transfer groups in bytes, when they were planned.
-    planned: Mutex<Vec<usize>>,
     /// Captured graphs by slot and part of the device, one a segment: a graph runs where it was captured.
     graphs: Mutex<HashMap<GraphKey, Arc<Vec<Executable>>>>,
 }
@@ -206,7 +204,6 @@ impl CudaProgram {
             offsets,
             scratch: bytes,
             weights,
-            planned: Mutex::default(),
             graphs: Mutex::default(),
         };
         program.steps =
@@ -312,20 +309,9 @@ impl CudaProgram {
         EngineError::Execute { segment: self.infos[segment].name.clone(), why: error.to_string() }
     }
 
-    /// Bytes of weights that each segment needs, from the beginning.
-    pub(crate) fn all_needs(&self) -> &[usize] {
-        &self.needs
-    }
-
     /// Ends of the groups in which a launch loads weights: those planned, or one a segment.
     pub(crate) fn travel(&self) -> Vec<usize> {
-        let planned = self.planned.lock().unwrap_or_else(PoisonError::into_inner);
-        if planned.is_empty() { self.needs.clone() } else { planned.clone() }
-    }
-
-    /// Plans the groups.
-    pub(crate) fn plan_travel(&self, ends: Vec<usize>) {
-        *self.planned.lock().unwrap_or_else(PoisonError::into_inner) = ends;
+        self.weights.planned().unwrap_or_else(|| self.needs.clone())
     }
 
     /// Bytes of weights, from the beginning, that a segment needs.
@@ -568,9 +554,17 @@ impl Program for CudaProgram {
         }))
     }
 
+    fn needs(&self) -> Vec<Bytes> {
+        self.needs.iter().map(|bytes| Bytes(*bytes as u64)).collect()
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
     }
+}
+
+fn ends(groups: &[Bytes]) -> Vec<usize> {
+    groups.iter().map(|end| usize::try_from(end.0).unwrap_or(usize::MAX)).collect()
 }
 
 /// A program's weights as the engine moves them.
@@ -583,6 +577,11 @@ struct Resident {
 }
 
 impl Resident {
+    /// Ends of the groups in which loads travel that name none.
+    fn travel(&self) -> Vec<usize> {
+        self.weights.planned().unwrap_or_else(|| self.groups.clone())
+    }
+
     fn failed(&self, error: &dyn std::fmt::Display) -> EngineError {
         EngineError::Residency { model: self.model.clone(), why: error.to_string() }
     }
@@ -610,18 +609,18 @@ impl Residency for Resident {
         self.weights.is_resident().map_err(|error| self.failed(&error))
     }
 
+    fn plan(&self, groups: &[Bytes]) {
+        self.weights.plan(ends(groups));
+    }
+
     fn load(&self, groups: &[Bytes]) -> Result<(), EngineError> {
-        let ends: Vec<usize> = if groups.is_empty() {
-            self.groups.clone()
-        } else {
-            groups.iter().map(|end| usize::try_from(end.0).unwrap_or(usize::MAX)).collect()
-        };
+        let ends = if groups.is_empty() { self.travel() } else { ends(groups) };
         self.weights.load(&ends, &self.shared.copies).map_err(|error| self.failed(&error))
     }
 
     fn load_from(&self, source: &dyn Residency) -> Result<bool, EngineError> {
         let Some(source) = source.as_any().downcast_ref::<Self>() else { return Ok(false) };
-        let begun = self.weights.load_from_peer(&source.weights, &self.groups, &self.shared.copies);
+        let begun = self.weights.load_from_peer(&source.weights, &self.travel(), &self.shared.copies);
         begun.map_err(|error| self.failed(&error))
     }
 

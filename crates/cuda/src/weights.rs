@@ -33,6 +33,8 @@ struct State {
     users: usize,
     /// Ends of copies to other devices that read them.
     readers: Vec<Arc<Event>>,
+    /// Ends of the groups in which they travel, when they were planned.
+    planned: Option<Vec<usize>>,
 }
 
 /// Why weights cannot be loaded or evicted.
@@ -58,7 +60,14 @@ impl Weights {
         host.bytes_mut().copy_from_slice(&bytes);
         let range = Range::reserve(chunks, bytes.len())?;
         let base = range.base();
-        let state = Mutex::new(State { range, groups: Vec::new(), loaded: 0, users: 0, readers: Vec::new() });
+        let state = Mutex::new(State {
+            range,
+            groups: Vec::new(),
+            loaded: 0,
+            users: 0,
+            readers: Vec::new(),
+            planned: None,
+        });
         Ok(Self { gpu: gpu.clone(), host, offsets, bytes: bytes.len(), fingerprint, base, state })
     }
 
@@ -197,6 +206,15 @@ impl Weights {
             Some((_, event)) if !event.is_over()? => Ok(Some(event.clone())),
             _ => Ok(None),
         }
+    }
+
+    /// Ends of the groups in which they travel, when they were planned.
+    pub(crate) fn planned(&self) -> Option<Vec<usize>> {
+        self.lock().planned.clone()
+    }
+
+    pub(crate) fn plan(&self, ends: Vec<usize>) {
+        self.lock().planned = Some(ends);
     }
 
     /// A run begins to use them.

@@ -185,6 +185,11 @@ pub trait Program: Send + Sync {
         None
     }
 
+    /// Bytes of its weights, from the beginning, that each segment needs; empty where they always lie beside the program.
+    fn needs(&self) -> Vec<Bytes> {
+        Vec::new()
+    }
+
     /// For its own backend only.
     fn as_any(&self) -> &dyn Any;
 }
@@ -209,8 +214,11 @@ pub trait Residency: Send + Sync {
     /// When a transfer failed.
     fn is_resident(&self) -> Result<bool, EngineError>;
 
-    /// Begins to bring what is missing, in groups that end at these bytes, and returns at once. Runs may begin: each of
-    /// their segments waits on the device for what it needs. A launch loads by itself what nobody has loaded.
+    /// From now on loads that name no groups travel in groups that end at these bytes.
+    fn plan(&self, _groups: &[Bytes]) {}
+
+    /// Begins to bring what is missing, in groups that end at these bytes, or as planned, and returns at once. Runs may begin:
+    /// each of their segments waits on the device for what it needs. A launch loads by itself what nobody has loaded.
     ///
     /// # Errors
     /// When device memory does not suffice, with the numbers.

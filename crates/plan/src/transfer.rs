@@ -101,6 +101,20 @@ impl Link {
     }
 }
 
+/// The groups that finish first as bytes from the beginning, for segments that need so many of them and take so long, and
+/// their predicted finish.
+#[must_use]
+pub fn travel(needs: &[Bytes], times: &[Span], link: Link, gap: Span) -> (Vec<Bytes>, Span) {
+    let before = std::iter::once(&Bytes(0)).chain(needs);
+    let layer = |((need, before), time): ((&Bytes, &Bytes), &Span)| LayerCost {
+        weight_bytes: Bytes(need.0.saturating_sub(before.0)),
+        compute: *time,
+    };
+    let layers: Vec<LayerCost> = needs.iter().zip(before).zip(times).map(layer).collect();
+    let grouping = group(&layers, link, gap);
+    (grouping.ends.iter().map(|end| needs[end - 1]).collect(), grouping.finish)
+}
+
 /// The grouping that finishes first.
 ///
 /// Exact in `O(n·K)` for `n` layers with weights and `K` groups: the finish by at most `k` groups grows at least as fast

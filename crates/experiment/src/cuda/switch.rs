@@ -7,7 +7,7 @@ use crate::statistics::{quantile, ratio};
 use anyhow::Context as _;
 use engine::{Device, Program, Queue, Run};
 use graph::SegmentOptions;
-use plan::transfer::{LayerCost, Link, group};
+use plan::transfer::{Link, travel};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -58,20 +58,6 @@ impl Ways<'_> {
     ) -> anyhow::Result<Vec<Span>> {
         (0..ROUNDS).map(|_| self.cold(program, begin)).collect()
     }
-}
-
-/// The groups that finish first, by the exact dynamic program over segments.
-fn groups(needs: &[Bytes], times: &[Span], link: Link, gap: Span) -> anyhow::Result<(Vec<Bytes>, Span)> {
-    let mut before = 0;
-    let layers: Vec<LayerCost> = (needs.iter().zip(times))
-        .map(|(need, time)| {
-            let weight_bytes = Bytes(need.0 - before);
-            before = need.0;
-            LayerCost { weight_bytes, compute: *time }
-        })
-        .collect();
-    let grouping = group(&layers, link, gap);
-    Ok((grouping.ends.iter().map(|end| needs[end - 1]).collect(), grouping.finish))
 }
 
 /// Whole table of one model.
@@ -135,14 +121,14 @@ fn one(
     let bytes = program.weights().context("weights that move")?.bytes();
     #[expect(clippy::cast_precision_loss, reason = "weights are far below 2^53 bytes")]
     let bandwidth = bytes.0 as f64 / link.as_secs_f64();
-    let needs = ::cuda::segment_needs(&*program)?;
+    let needs = program.needs();
     let latencies: Vec<Span> =
         (0..9).map(|_| ::cuda::transfer_latency(&*program)).collect::<Result<_, _>>()?;
     let latency = quantile(&latencies, 500);
     // What cutting costs, a segment.
     let cuts = (times.len() as u64).saturating_sub(1).max(1);
     let gap = Span::from_ns((ready - alone).ns() / cuts);
-    let (ends, predicted) = groups(&needs, &times, Link::new(latency, bandwidth)?, gap)?;
+    let (ends, predicted) = travel(&needs, &times, Link::new(latency, bandwidth)?, gap);
     let mut table = Table { name, precision, ready, csv };
     table.row("ready", &[ready])?;
     host::print(&format!(
@@ -153,14 +139,14 @@ fn one(
     let load = |groups: Vec<Bytes>| {
         move |program: &dyn Program| Ok(program.weights().context("weights that move")?.load(&groups)?)
     };
-    ::cuda::plan_travel(&*program, &ends)?;
+    program.weights().context("weights that move")?.plan(&ends);
     let cold = ways.rounds(&program, &mut |_| Ok(()))?;
     let pipelined = table.row("pipelined", &cold)?;
     let whole_transfer = ways.rounds(&program, &mut load(vec![bytes]))?;
     table.row("whole-model transfer", &whole_transfer)?;
-    let fine_needs = ::cuda::segment_needs(&*fine)?;
+    let fine_needs = fine.needs();
     warm_time(device, &mut *ways.queue, &fine, 3)?;
-    let per_layer = ways.rounds(&fine, &mut |_| Ok(()))?;
+    let per_layer = ways.rounds(&fine, &mut load(fine_needs.clone()))?;
     table.row("per-layer pipeline", &per_layer)?;
     let mut unpipelined = |program: &dyn Program| {
         let weights = program.weights().context("weights that move")?;
