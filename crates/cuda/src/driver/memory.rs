@@ -111,7 +111,7 @@ impl Chunks {
     /// What is mapped from now on may be read by `gpu` too.
     pub(crate) fn open_to(&self, gpu: &Gpu) {
         let mut readers = self.readers();
-        if !readers.contains(&gpu.device()) {
+        if gpu.device() != self.0.gpu.device() && !readers.contains(&gpu.device()) {
             readers.push(gpu.device());
         }
     }
@@ -193,9 +193,9 @@ impl Range {
         Ok(Some(()))
     }
 
-    /// Whether another device may read what is mapped.
+    /// Whether a device may read what is mapped.
     pub(crate) fn is_read_by(&self, gpu: &Gpu) -> bool {
-        self.chunks.readers().contains(&gpu.device())
+        self.chunks.0.gpu.device() == gpu.device() || self.chunks.readers().contains(&gpu.device())
     }
 
     /// Takes the memory away from everything past the first `bytes`. The device must not be using it.

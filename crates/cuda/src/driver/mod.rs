@@ -99,8 +99,11 @@ impl Gpu {
         self.0.context
     }
 
-    /// Whether this device can read and write the memory of `other` directly, over `NVLink` or the bus.
+    /// Whether this device can read and write the memory of `other` directly, over `NVLink` or the bus; its own always.
     pub(crate) fn reaches(&self, other: &Self) -> Result<bool, DriverError> {
+        if self.device() == other.device() {
+            return Ok(true);
+        }
         let mut able = 0;
         driver!(cuDeviceCanAccessPeer(&raw mut able, self.device(), other.device()))?;
         Ok(able != 0)

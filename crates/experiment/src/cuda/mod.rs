@@ -6,6 +6,7 @@ mod latency;
 pub(crate) mod model;
 mod preempt;
 mod report;
+mod several;
 mod switch;
 
 use anyhow::bail;
@@ -28,11 +29,12 @@ pub(crate) fn run(arguments: &[&str]) -> anyhow::Result<bool> {
             cycles::run(Path::new(out), precision, batch, inference)
         }
         ["churn", out, precision, models @ ..] => cycles::churn(Path::new(out), precision, models),
+        ["several", out, precision, models @ ..] => several::run(Path::new(out), precision, models),
         ["steps", precision, batch, model] => latency::steps(precision, batch, model),
         _ => bail!(
             "name a part: report | conformance | check OUT PRECISIONS BATCHES MODEL… | latency OUT PRECISIONS BATCHES MODEL… | \
              switch OUT PRECISIONS MODEL… | preempt OUT PRECISION LOW HIGH | cycles OUT PRECISION BATCH INFERENCE | \
-             churn OUT PRECISION MODEL… | steps PRECISION BATCH MODEL"
+             churn OUT PRECISION MODEL… | several OUT PRECISION MODEL… | steps PRECISION BATCH MODEL"
         ),
     }
 }

@@ -160,6 +160,7 @@ pub(super) fn run(folder: &Path, out: &Path) -> anyhow::Result<bool> {
     let models = std::env::temp_dir().join("raddle-live-mixes");
     repository(&settings, &models)?;
     let device = device(&settings, out)?;
+    let (devices, shelf) = ([device.clone()], Arc::default());
     let units = device.units();
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let mut rows: Vec<Row> = Vec::new();
@@ -169,7 +170,7 @@ pub(super) fn run(folder: &Path, out: &Path) -> anyhow::Result<bool> {
         let journal = out.join(format!("{policy}.jsonl"));
         let begin = Instant::now();
         let observers = vec![Observer::journal(&journal, &choice)?];
-        let runtime = serving::start(&device, &models, observers, &choice)?;
+        let runtime = serving::start(&devices, &models, observers, &choice, &shelf)?;
         host::say(&format!("{policy}: ready after {:.1} s", begin.elapsed().as_secs_f64()));
         let handle = runtime.handle();
         let mut missing = Vec::new();

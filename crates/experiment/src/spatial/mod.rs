@@ -5,7 +5,7 @@ mod device;
 mod live;
 mod mixes;
 mod pivot;
-mod serving;
+pub(crate) mod serving;
 mod tasks;
 
 use serde::{Deserialize, Serialize};

@@ -7,7 +7,7 @@ use graph::zoo::{self, ZooOptions};
 use graph::{ImportLimits, SegmentOptions};
 use sched::node::policy::Choice;
 use server::live::{
-    Calibration, Handle, Limits, Observer, Outcome, Readiness, Runtime, RuntimeOptions, Submission,
+    Calibration, Handle, Limits, Observer, Outcome, Readiness, Runtime, RuntimeOptions, Shelf, Submission,
 };
 use server::metrics::Metrics;
 use std::path::Path;
@@ -19,7 +19,7 @@ use vocab::{Bytes, Span};
 const CLIENT_MAX: f64 = 2_000.0;
 
 /// Writes a network of the zoo with its configuration into the repository `folder`.
-pub(super) fn model(
+pub(crate) fn model(
     folder: &Path,
     name: &str,
     batch_max: u32,
@@ -36,16 +36,18 @@ pub(super) fn model(
     Ok(std::fs::write(folder.join(name).join("config.pbtxt"), config)?)
 }
 
-/// Serves the repository `folder` and waits until every model is ready or known not to be.
-pub(super) fn start(
-    device: &Arc<dyn Device>,
+/// Serves the repository `folder` on these devices and waits until every model is ready or known not to be. Models that lie on
+/// the shelf are not prepared again.
+pub(crate) fn start(
+    devices: &[Arc<dyn Device>],
     folder: &Path,
     observers: Vec<Observer>,
     choice: &Choice,
+    shelf: &Arc<Shelf>,
 ) -> anyhow::Result<Runtime> {
     let repository = server::repository::scan(folder)?;
     let options = RuntimeOptions {
-        devices: vec![device.clone()],
+        devices: devices.to_vec(),
         policy: choice.clone(),
         observers,
         limits: Limits { in_flight: 1 << 16, in_flight_bytes: 32 << 30, ..Limits::default() },
@@ -55,7 +57,7 @@ pub(super) fn start(
         calibration: Calibration { repeats: 5, patience: Span::from_ms(5_000) },
         staging: Bytes(1 << 30),
         rules: Vec::new(),
-        shelf: None,
+        shelf: Some(shelf.clone()),
     };
     let runtime = Runtime::start(options, repository.entries, Arc::new(Metrics::new()))?;
     while runtime.handle().readiness() != Readiness::Ready {

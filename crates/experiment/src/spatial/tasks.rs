@@ -167,7 +167,7 @@ pub(super) fn run(folder: &Path, out: &Path) -> anyhow::Result<bool> {
         let begin = Instant::now();
         let device = device(&settings, &way, out)?;
         let choice = Choice::named(way.policy).context("a policy there is")?;
-        let runtime = serving::start(&device, &models, Vec::new(), &choice)?;
+        let runtime = serving::start(&[device], &models, Vec::new(), &choice, &Arc::default())?;
         for model in runtime.handle().models() {
             if let ModelState::Unavailable(why) = &model.state {
                 anyhow::bail!("{} is not served: {why}", model.name);

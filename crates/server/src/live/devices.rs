@@ -8,6 +8,8 @@ use super::runtime::RuntimeError;
 use engine::{Device, PartitionInfo};
 use sched::node::{Event, Part};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::{Duration, Instant};
 use vocab::{Bytes, DeviceId, PartitionId};
 
 /// Devices of one kind, at least one.
@@ -23,6 +25,23 @@ pub(super) struct Place {
     pub(super) own: PartitionId,
     /// Its number in the world.
     pub(super) id: PartitionId,
+}
+
+/// Cores from which on threads look out.
+const CORES_TO_SPARE: usize = 8;
+
+/// How long a thread looks out for a message before it sleeps.
+const LOOK_OUT: Duration = Duration::from_micros(100);
+
+/// The next message of `inbox`, looked out for so long, without sleeping.
+pub(super) fn look_out<T>(inbox: &Receiver<T>, long: Duration) -> Result<T, TryRecvError> {
+    let begin = Instant::now();
+    loop {
+        match inbox.try_recv() {
+            Err(TryRecvError::Empty) if begin.elapsed() < long => std::hint::spin_loop(),
+            found => return found,
+        }
+    }
 }
 
 impl Devices {
@@ -58,6 +77,14 @@ impl Devices {
     /// All, in order.
     pub(super) fn all(&self) -> &[Arc<dyn Device>] {
         &self.0
+    }
+
+    /// How long threads that wait for each other's messages look out for them before they sleep: a while on GPUs, where waking
+    /// up costs more than that, on a machine with cores to spare; else not at all.
+    pub(super) fn look_out(&self) -> Duration {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let worth = self.first().segment_target().is_some() && cores >= CORES_TO_SPARE;
+        if worth { LOOK_OUT } else { Duration::ZERO }
     }
 
     /// The device at that place.

@@ -79,8 +79,8 @@ pub(super) struct Made {
 #[derive(Default)]
 pub struct Shelf(Mutex<BTreeMap<Key, Arc<Made>>>);
 
-/// Name and version of a model, its largest batch, and its free sizes.
-type Key = (String, u64, u32, Binding);
+/// Name and version of a model, its largest batch, its free sizes, and whether it is cut finely.
+type Key = (String, u64, u32, Binding, bool);
 
 impl std::fmt::Debug for Shelf {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -109,6 +109,9 @@ pub(super) struct Wanted<'m> {
     pub(super) free: Binding,
 }
 
+/// Segments are so many times longer where runs are never stopped.
+const LONGER: u64 = 4;
+
 /// Makes programs on devices that are alike: measured on the first, prepared on all.
 pub(super) struct Maker {
     pub(super) devices: Devices,
@@ -116,6 +119,8 @@ pub(super) struct Maker {
     pub(super) calibration: Calibration,
     /// Whether runs go on on other partitions than they began on.
     pub(super) moves: bool,
+    /// Whether runs are stopped at their edges.
+    pub(super) stops: bool,
     pub(super) shelf: Option<Arc<Shelf>>,
 }
 
@@ -128,7 +133,7 @@ impl Maker {
         go_on: impl Fn() -> Result<(), String>,
     ) -> Result<Arc<Made>, String> {
         let Wanted { model, version, batch_max, free, .. } = wanted;
-        let key = (model.name().to_owned(), *version, *batch_max, free.clone());
+        let key = (model.name().to_owned(), *version, *batch_max, free.clone(), self.stops);
         if let Some(made) = self.shelf.as_ref().and_then(|shelf| shelf.get(&key)) {
             if self.moves && !made.moves {
                 self.warm(&made.sites).map_err(|error| error.to_string())?;
@@ -259,6 +264,8 @@ impl Maker {
         if let Some(weights) = program.weights() {
             weights.evict(Bytes(0)).map_err(|error| error.to_string())?;
         }
+        // Where nobody waits for an edge, cuts serve only weights that travel while others compute.
+        let target = if self.stops { target } else { target * LONGER };
         let count = usize::try_from(total.ns().div_ceil(target.ns().max(1))).unwrap_or(1);
         let segments_max = count.clamp(1, self.segments.segments_max);
         Ok(Segmentation::of(&largest, &SegmentOptions { segments_max, flops_min: 0 }))

@@ -2,7 +2,7 @@
 //! segment edge, and keeps parked runs.
 
 use super::answer::Computed;
-use super::devices::Place;
+use super::devices::{Place, look_out};
 use super::handle::Timing;
 use super::runtime::{Clock, Message};
 use super::variant::{Rows, Variant, begin};
@@ -10,7 +10,7 @@ use engine::{Device, EngineError, Progress, Queue, Run};
 use sched::node::{Event, Window};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 use vocab::{RunId, Span, Time};
@@ -32,12 +32,6 @@ pub(super) struct Start {
     /// It parks by itself before this segment.
     pub(super) until: Option<usize>,
 }
-
-/// How long a partition looks out for its next command before it sleeps.
-const LOOK_OUT: Duration = Duration::from_micros(100);
-
-/// Cores from which on partitions look out.
-const CORES_TO_SPARE: usize = 8;
 
 /// Parked runs of a device: a run may go on on another of its partitions than it stopped on.
 pub(super) type Lot = Arc<Mutex<BTreeMap<RunId, Active>>>;
@@ -82,6 +76,7 @@ pub(super) fn spawn(
     clock: Clock,
     events: Sender<Message>,
     parked: Lot,
+    long: Duration,
 ) -> Result<Worker, EngineError> {
     let (commands, inbox) = mpsc::channel();
     let (opened, ready) = mpsc::channel();
@@ -94,10 +89,8 @@ pub(super) fn spawn(
             Err(error) => return drop(opened.send(Err(error))),
         };
         if opened.send(Ok(())).is_ok() {
-            let cores = std::thread::available_parallelism().map_or(1, usize::from);
-            let looks_out = device.segment_target().is_some() && cores >= CORES_TO_SPARE;
             let site = place.device;
-            Partition { device, site, queue, clock, events, control: shared, parked, looks_out }
+            Partition { device, site, queue, clock, events, control: shared, parked, look_out: long }
                 .serve(&inbox);
         }
     };
@@ -116,8 +109,8 @@ struct Partition {
     events: Sender<Message>,
     control: Arc<Control>,
     parked: Lot,
-    /// Whether it looks out for commands before it sleeps.
-    looks_out: bool,
+    /// How long it looks out for commands before it sleeps.
+    look_out: Duration,
 }
 
 /// A run with everything to go on with it.
@@ -146,17 +139,8 @@ impl Partition {
         }
     }
 
-    /// The next command. On a machine with cores to spare it is looked out for, because waking up costs a GPU more than that.
     fn next(&self, inbox: &Receiver<Command>) -> Option<Command> {
-        let begin = Instant::now();
-        while self.looks_out && begin.elapsed() < LOOK_OUT {
-            match inbox.try_recv() {
-                Ok(command) => return Some(command),
-                Err(TryRecvError::Disconnected) => return None,
-                Err(TryRecvError::Empty) => std::hint::spin_loop(),
-            }
-        }
-        inbox.recv().ok()
+        look_out(inbox, self.look_out).or_else(|_| inbox.recv()).ok()
     }
 
     fn tell(&self, event: Event) {

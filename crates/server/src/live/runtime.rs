@@ -500,7 +500,7 @@ impl Runtime {
         let parked = partition::Lot::default();
         for (place, _) in devices.partitions() {
             let (device, lot) = (devices.at(place.device).clone(), parked.clone());
-            let worker = partition::spawn(device, place, clock, inbox.clone(), lot)?;
+            let worker = partition::spawn(device, place, clock, inbox.clone(), lot, devices.look_out())?;
             workers.insert(place.id, worker);
         }
         let mover = mover::spawn(inbox.clone())?;
@@ -533,6 +533,7 @@ impl Runtime {
             observers: options.observers,
             metrics,
             clock,
+            look_out: devices.look_out(),
         };
         scheduler.begin(&devices.events(options.staging));
         let maker = Maker {
@@ -540,6 +541,7 @@ impl Runtime {
             segments: options.segments,
             calibration: options.calibration,
             moves: options.policy.moves(),
+            stops: options.policy.stops(),
             shelf: options.shelf,
         };
         let loader = Loader {

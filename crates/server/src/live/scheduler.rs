@@ -2,6 +2,7 @@
 //! sees the world.
 
 use super::answer::{Answerers, Computed, Finished};
+use super::devices::look_out;
 use super::handle::{Outcome, Timing};
 use super::mover::Order;
 use super::observe::Observer;
@@ -14,7 +15,7 @@ use sched::{Policy, World, turn};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use vocab::{Class, ModelId, PartitionId, RequestId, RunId, Span, Time};
 
 /// Messages folded into one turn at most, so that a flood cannot keep decisions waiting.
@@ -40,6 +41,8 @@ pub(super) struct Scheduler {
     pub(super) clock: Clock,
     pub(super) mover: Sender<Order>,
     pub(super) answerers: Answerers,
+    /// How long it looks out for messages before it sleeps.
+    pub(super) look_out: Duration,
 }
 
 /// A run as this driver keeps it.
@@ -57,8 +60,9 @@ impl Scheduler {
         let mut wake: Option<Time> = None;
         let mut flushed = self.clock.now();
         loop {
-            let idle = FLUSH_EVERY.min(wake.map_or(Span::MAX, |at| at.since(self.clock.now())));
-            let first = match inbox.recv_timeout(idle.into()) {
+            let idle = || FLUSH_EVERY.min(wake.map_or(Span::MAX, |at| at.since(self.clock.now())));
+            let looked = look_out(inbox, self.look_out.min(idle().into()));
+            let first = match looked.or_else(|_| inbox.recv_timeout(idle().into())) {
                 Ok(message) => Some(message),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => break,

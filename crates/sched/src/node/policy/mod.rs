@@ -169,6 +169,12 @@ impl Choice {
         matches!(self, Self::Sgprs { .. } | Self::Daris)
     }
 
+    /// Whether it stops runs at their edges: then edges must be near, while others gain from long segments.
+    #[must_use]
+    pub const fn stops(&self) -> bool {
+        matches!(self, Self::TimeSlice { .. } | Self::Windows { .. } | Self::PipeSwitch) || self.moves()
+    }
+
     /// A fresh policy.
     #[must_use]
     pub fn build(&self) -> Box<dyn Policy<NodeWorld>> {
