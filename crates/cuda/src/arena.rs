@@ -40,6 +40,11 @@ impl Arena {
         self.slot_bytes
     }
 
+    /// Bytes of all slots.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.slab.bytes
+    }
+
     pub(crate) const fn slots(&self) -> usize {
         self.slab.bytes / self.slot_bytes
     }

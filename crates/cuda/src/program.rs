@@ -228,12 +228,18 @@ impl CudaProgram {
         let slot = self.shared.arena.take(None).ok_or_else(busy)?;
         let widest =
             lowered.weights.iter().map(|weight| weight.elements * weight.kind.size()).max().unwrap_or(0);
-        let room = self.shared.arena.slot_bytes().saturating_sub(self.scratch + scratch_bytes);
+        let arena = &self.shared.arena;
+        let room = arena.slot_bytes().saturating_sub(self.scratch + scratch_bytes);
         let mut bases = self.bases(slot.number);
-        if widest > room {
-            return Err(TuneError::NoWay(format!("{widest} bytes of a weight in a slot with {room} left")));
-        }
-        bases.stand_in = Some(bases.scratch + scratch_bytes as u64);
+        // It is only read: where a slot has no room beside its activations, any memory will do.
+        bases.stand_in = Some(match widest {
+            _ if widest <= room => bases.scratch + scratch_bytes as u64,
+            _ if widest <= arena.bytes() => arena.base(0),
+            _ => {
+                let bytes = arena.bytes();
+                return Err(TuneError::NoWay(format!("{widest} bytes of a weight in an arena of {bytes}")));
+            }
+        });
         let stream = self.shared.tuning_stream();
         let convs: Vec<&Convolution> = (lowered.segments.iter().flatten())
             .filter_map(|step| if let Step::Conv(conv) = step { Some(&**conv) } else { None })

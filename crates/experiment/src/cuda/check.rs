@@ -37,12 +37,11 @@ const fn tolerance(precision: Precision) -> f64 {
     }
 }
 
-fn floats(bytes: &[u8], dtype: DType) -> Vec<f64> {
+/// The numbers of a tensor.
+fn floats(bytes: &[u8], dtype: DType) -> Box<dyn Iterator<Item = f64> + '_> {
     match dtype {
-        DType::F32 => {
-            bytes.chunks_exact(4).map(|b| f64::from(f32::from_le_bytes([b[0], b[1], b[2], b[3]]))).collect()
-        }
-        _ => bytes.iter().map(|byte| f64::from(*byte)).collect(),
+        DType::F32 => Box::new(bytes.as_chunks::<4>().0.iter().map(|b| f64::from(f32::from_le_bytes(*b)))),
+        _ => Box::new(bytes.iter().map(|byte| f64::from(*byte))),
     }
 }
 
@@ -52,9 +51,12 @@ type Output = (Vec<u8>, DType);
 /// Largest relative norm of the difference over all outputs.
 fn error(reference: &[Output], found: &[Output]) -> f64 {
     let one = |((a, dtype), (b, _)): (&Output, &Output)| {
-        let (a, b) = (floats(a, *dtype), floats(b, *dtype));
-        let norm = a.iter().map(|x| x * x).sum::<f64>().sqrt();
-        let off = a.iter().zip(&b).map(|(x, y)| (x - y) * (x - y)).sum::<f64>().sqrt();
+        let (mut norm, mut off) = (0.0, 0.0);
+        for (x, y) in floats(a, *dtype).zip(floats(b, *dtype)) {
+            norm += x * x;
+            off += (x - y) * (x - y);
+        }
+        let (norm, off): (f64, f64) = (f64::sqrt(norm), f64::sqrt(off));
         if a.len() == b.len() && off.is_finite() { off / norm.max(1e-30) } else { f64::INFINITY }
     };
     reference.iter().zip(found).map(one).fold(0.0, f64::max)
