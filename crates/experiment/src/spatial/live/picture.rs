@@ -13,6 +13,9 @@ const PANEL: (u32, u32) = (300, 250);
 /// D-STACK, and the others (Okabe and Ito).
 const COLOURS: [RGBColor; 2] = [RGBColor(213, 94, 0), RGBColor(86, 180, 233)];
 
+/// Room for names and numbers left of the bars, of the longest bar.
+const NAMES: f64 = 0.75;
+
 /// What a column shows.
 struct Figure {
     title: &'static str,
@@ -63,7 +66,7 @@ pub(super) fn draw(path: &Path, settings: &Settings, table: &Table<'_>) -> anyho
     Ok(())
 }
 
-/// A bar a policy, the first on top.
+/// A bar a policy, the first on top, with its number beside its name and a whisker from the least to the most.
 fn panel(
     area: &DrawingArea<SVGBackend<'_>, Shift>,
     title: &str,
@@ -76,16 +79,7 @@ fn panel(
     let mut chart = ChartBuilder::on(area)
         .caption(title, ("sans-serif", 14))
         .margin(6)
-        .x_label_area_size(24)
-        .y_label_area_size(4)
-        .build_cartesian_2d(-most * 0.42..most, 0.0..count)?;
-    chart
-        .configure_mesh()
-        .disable_mesh()
-        .disable_y_axis()
-        .x_labels(6)
-        .x_label_formatter(&|x| if *x < 0.0 { String::new() } else { short(*x) })
-        .draw()?;
+        .build_cartesian_2d(-most * NAMES..most, 0.0..count)?;
     for (place, (policy, spread)) in bars.iter().rev().enumerate() {
         let (low, middle) = (place as f64 + 0.15, place as f64 + 0.5);
         let high = place as f64 + 0.85;
@@ -98,9 +92,10 @@ fn panel(
         let whisker = [(spread.least, middle), (spread.most, middle)];
         chart.draw_series([PathElement::new(whisker, BLACK.stroke_width(2))])?;
         let style = ("sans-serif", 12).into_font().color(&BLACK);
-        let text = Text::new(format!("{policy} {}", short(spread.middle)), (-most * 0.41, high - 0.1), style);
+        let text = Text::new(format!("{policy} {}", short(spread.middle)), (-most * NAMES, high - 0.1), style);
         chart.draw_series([text])?;
     }
+    chart.draw_series([PathElement::new([(0.0, 0.0), (0.0, count)], BLACK.stroke_width(1))])?;
     Ok(())
 }
 
