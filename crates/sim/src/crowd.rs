@@ -87,10 +87,8 @@ impl Crowd {
         if space.is_plain() && self.slowdowns.is_empty() {
             return Vec::new();
         }
-        let present =
-            |run: &TrueRun| Present { model: run.model, partition: run.partition, rows: run.rows };
-        let there: Vec<Present> =
-            self.running.iter().filter_map(|run| runs.get(run)).map(present).collect();
+        let present = |run: &TrueRun| Present { model: run.model, partition: run.partition, rows: run.rows };
+        let there: Vec<Present> = self.running.iter().filter_map(|run| runs.get(run)).map(present).collect();
         let mut changed = Vec::new();
         for id in &self.running {
             let Some(run) = runs.get_mut(id) else { continue };

@@ -42,8 +42,8 @@ pub(super) fn run(folder: &Path, profiles: &Path) -> anyhow::Result<bool> {
     );
     let mut networks = Vec::new();
     for profile in &found {
-        let surface =
-            Surface::of(profile).with_context(|| format!("the profile of {} tells no surface", profile.model))?;
+        let surface = Surface::of(profile)
+            .with_context(|| format!("the profile of {} tells no surface", profile.model))?;
         networks.push(Network { name: profile.model.clone(), surface });
     }
     bars.note(&format!("{} networks on {}", networks.len(), devices.first().unwrap_or(&"?")));
@@ -114,10 +114,9 @@ impl Tables {
 
     fn knees(&mut self, Network { name, surface }: &Network, bars: &mut Bars) {
         let fitted = fit(surface.measured()).ok();
-        let errors = fitted.as_ref().map_or_else(
-            || ",".to_owned(),
-            |fit| format!("{:.4},{:.4}", fit.error_median, fit.error_max),
-        );
+        let errors = fitted
+            .as_ref()
+            .map_or_else(|| ",".to_owned(), |fit| format!("{:.4},{:.4}", fit.error_median, fit.error_max));
         if let Some(fit) = &fitted {
             self.errors.push(fit.error_median);
             bars.note(&format!(
@@ -130,7 +129,9 @@ impl Tables {
         for batch in surface.batches() {
             let Some(own) = knee(surface, *batch, EPSILON) else { continue };
             let ms = |units: u32| {
-                surface.latency(units, *batch).map_or_else(String::new, |span| format!("{:.3}", span.as_ms_f64()))
+                surface
+                    .latency(units, *batch)
+                    .map_or_else(String::new, |span| format!("{:.3}", span.as_ms_f64()))
             };
             let curve = fitted.as_ref().map(|fit| fit.model.curve(*batch, surface.whole()));
             let of_fit = curve.and_then(|curve| plan::spatial::efficient(&curve));
@@ -190,15 +191,12 @@ mod tests {
     /// A network of 10 ms on 4 units and as much more on fewer as it has to share.
     fn profile() -> Profile {
         let batches = |us: u64| {
-            let at = |batch: u32| BatchProfile { batch, segment_ns: vec![Span::from_us(us * u64::from(batch))] };
+            let at =
+                |batch: u32| BatchProfile { batch, segment_ns: vec![Span::from_us(us * u64::from(batch))] };
             vec![at(1), at(4)]
         };
-        let segment = SegmentProfile {
-            name: "s".into(),
-            flops: 1,
-            weight_bytes: Bytes(1),
-            activation_bytes: Bytes(1),
-        };
+        let segment =
+            SegmentProfile { name: "s".into(), flops: 1, weight_bytes: Bytes(1), activation_bytes: Bytes(1) };
         let share = |units, us| ShareProfile { units, batches: batches(us) };
         Profile {
             model: "a".into(),

@@ -202,8 +202,12 @@ fn scenario(live: &Live<'_>, specs: &[ModelSpec], seen: &Seen) -> Scenario {
         }
     }
     let served = |name: &String| specs.iter().any(|spec| spec.name == *name);
-    let slowdowns =
-        live.slowdowns.iter().filter(|entry| served(&entry.model) && served(&entry.beside)).cloned().collect();
+    let slowdowns = live
+        .slowdowns
+        .iter()
+        .filter(|entry| served(&entry.model) && served(&entry.beside))
+        .cloned()
+        .collect();
     let streams = parts.first().map_or(1, |part| part.count);
     let load = |(name, at_ns): (&String, &Vec<u64>)| Load {
         timeout_us: None,
@@ -220,7 +224,6 @@ fn scenario(live: &Live<'_>, specs: &[ModelSpec], seen: &Seen) -> Scenario {
         ..Scenario::default()
     }
 }
-
 
 #[cfg(test)]
 mod tests {

@@ -1,11 +1,11 @@
 //! The mixes live on a GPU with parts, and the same arrivals simulated from what the models were measured to cost there.
 
-mod neighbours;
 mod foretell;
+mod neighbours;
+mod picture;
+mod report;
 mod seen;
 mod table;
-mod report;
-mod picture;
 
 use super::{Mix, serving};
 use crate::host;

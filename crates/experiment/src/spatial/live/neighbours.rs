@@ -222,11 +222,7 @@ fn time(device: &dyn Device, queue: &mut dyn Queue, program: &Arc<dyn Program>) 
 }
 
 /// Time of the segments of one run on zero inputs.
-fn once(
-    device: &dyn Device,
-    queue: &mut dyn Queue,
-    program: &Arc<dyn Program>,
-) -> Result<Span, EngineError> {
+fn once(device: &dyn Device, queue: &mut dyn Queue, program: &Arc<dyn Program>) -> Result<Span, EngineError> {
     let inputs = program.inputs().iter().map(|spec| device.buffer(spec));
     let inputs = inputs.collect::<Result<Vec<Box<dyn Buffer>>, EngineError>>()?;
     let mut run = Run::new(program.clone(), inputs)?;
@@ -243,13 +239,10 @@ mod tests {
 
     #[test]
     fn the_largest_parts_are_compared() {
-        let part = |id, first, units| PartitionInfo {
-            id: PartitionId(id),
-            name: String::new(),
-            first,
-            units,
-        };
-        let parts = [part(0, 0, 8), part(1, 0, 8), part(2, 0, 6), part(3, 0, 4), part(4, 4, 4), part(5, 6, 2)];
+        let part =
+            |id, first, units| PartitionInfo { id: PartitionId(id), name: String::new(), first, units };
+        let parts =
+            [part(0, 0, 8), part(1, 0, 8), part(2, 0, 6), part(3, 0, 4), part(4, 4, 4), part(5, 6, 2)];
         let [same, apart] = pairs(&parts).unwrap();
         assert_eq!(same.map(|part| part.units), [8, 8]);
         assert_eq!(apart.map(|part| part.first), [0, 4]);

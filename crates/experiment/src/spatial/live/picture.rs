@@ -27,11 +27,7 @@ struct Figure {
 const FIGURES: [Figure; 4] = [
     Figure { title: "answers in time a second", of: |row| row.done, behind: None },
     Figure { title: "promises missed, %", of: |row| row.missed * 100.0, behind: None },
-    Figure {
-        title: "unit-time: useful (filled), held",
-        of: |row| row.useful,
-        behind: Some(|row| row.held),
-    },
+    Figure { title: "unit-time: useful (filled), held", of: |row| row.useful, behind: Some(|row| row.held) },
     Figure { title: "Jain's index over models", of: |row| row.jain, behind: None },
 ];
 
@@ -92,7 +88,8 @@ fn panel(
         let whisker = [(spread.least, middle), (spread.most, middle)];
         chart.draw_series([PathElement::new(whisker, BLACK.stroke_width(2))])?;
         let style = ("sans-serif", 12).into_font().color(&BLACK);
-        let text = Text::new(format!("{policy} {}", short(spread.middle)), (-most * NAMES, high - 0.1), style);
+        let text =
+            Text::new(format!("{policy} {}", short(spread.middle)), (-most * NAMES, high - 0.1), style);
         chart.draw_series([text])?;
     }
     chart.draw_series([PathElement::new([(0.0, 0.0), (0.0, count)], BLACK.stroke_width(1))])?;
@@ -101,5 +98,11 @@ fn panel(
 
 /// A number in few letters.
 fn short(value: f64) -> String {
-    if value >= 100.0 { format!("{value:.0}") } else if value >= 10.0 { format!("{value:.1}") } else { format!("{value:.2}") }
+    if value >= 100.0 {
+        format!("{value:.0}")
+    } else if value >= 10.0 {
+        format!("{value:.1}")
+    } else {
+        format!("{value:.2}")
+    }
 }

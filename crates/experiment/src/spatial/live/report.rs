@@ -107,7 +107,9 @@ fn rivals(bars: &mut Bars, settings: &Settings, table: &Table<'_>) {
 /// What may not be missed while there is little to do.
 fn calm(bars: &mut Bars, settings: &Settings, table: &Table<'_>) {
     for place in table.places("dstack").iter().filter(|place| place.load() <= settings.calm + 1e-9) {
-        let Some(missed) = table.spread(("live", "dstack", place), |row| row.missed * 100.0) else { continue };
+        let Some(missed) = table.spread(("live", "dstack", place), |row| row.missed * 100.0) else {
+            continue;
+        };
         let what =
             format!("promises missed by dstack on {} {} at load {}", place.mix, place.rates, place.load());
         bars.at_most(&what, missed.middle, 0.0, " %");

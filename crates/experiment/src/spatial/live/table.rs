@@ -59,7 +59,11 @@ impl Row {
     pub(super) fn place(&self) -> Place {
         let (mix, rates) = (self.mix.clone(), self.rates.clone());
         // Loads lie between 0 and a few.
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small positive number")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a small positive number"
+        )]
         let load = (self.load * 1e3).round() as u64;
         Place { mix, rates, load }
     }
