@@ -2,7 +2,7 @@
 
 use super::seen::{Seen, Turns, observe};
 use super::table::Row;
-use super::{Case, Settings, least_unit_time};
+use super::{Case, Settings};
 use crate::spatial::jain;
 use crate::spine::live::specs;
 use crate::statistics::quantile;
@@ -25,6 +25,8 @@ pub(super) struct Live<'a> {
     pub(super) device: &'a dyn Device,
     /// What models were measured to do to each other.
     pub(super) slowdowns: &'a [SlowdownEntry],
+    /// The least unit-time of a row of each model, unit-seconds.
+    pub(super) least: &'a BTreeMap<String, f64>,
 }
 
 /// What is known of a live run besides its turns.
@@ -142,8 +144,7 @@ fn row(known: &Known<'_>, case: &Case<'_>, driver: &str, seen: &Seen) -> Row {
     for (name, (own_asked, own_done)) in &seen.models {
         asked += own_asked;
         done += own_done;
-        let spec = known.specs.iter().find(|spec| spec.name == *name);
-        useful += *own_done as f64 * spec.map_or(0.0, |spec| least_unit_time(spec, units));
+        useful += *own_done as f64 * known.live.least.get(name).copied().unwrap_or(0.0);
         parts.push(*own_done as f64 / (*own_asked).max(1) as f64);
     }
     let ms = |per_mille| {

@@ -15,7 +15,7 @@ use cuda::{CudaDevice, CudaOptions, PartOptions, Precision};
 use engine::{CpuDevice, Device};
 use sched::journal::{Reader, Record};
 use sched::node::policy::Choice;
-use sched::node::{BucketCost, Decision, Event, ModelSpec};
+use sched::node::{Decision, Event, ModelSpec};
 use serde::Deserialize;
 use server::live::{Handle, ModelState, Observer};
 use std::collections::BTreeMap;
@@ -120,20 +120,73 @@ fn device(settings: &Settings, out: &Path) -> anyhow::Result<Arc<dyn Device>> {
     Ok(Arc::new(CudaDevice::open(0, &options)?))
 }
 
-/// The least unit-time of a row, in unit-seconds, among sizes and batches that keep half the promise; or among all.
-fn least_unit_time(spec: &ModelSpec, units: u32) -> f64 {
-    let half = spec.promise.deadline.map_or(f64::MAX, |span| span.as_secs_f64() / 2.0);
-    let whole = (units, &spec.costs);
-    let parts = spec.parts.parts.iter().map(|part| (part.units, &part.costs));
-    let mut all: Vec<(bool, f64)> = Vec::new();
-    for (units, costs) in parts.chain([whole]) {
-        for cost in costs {
-            let seconds = cost.total().as_secs_f64();
-            all.push((seconds > half, seconds * f64::from(units) / f64::from(cost.rows)));
+/// What a model takes on so many units for so many rows.
+struct Cost {
+    model: String,
+    units: u32,
+    rows: u32,
+    us: f64,
+}
+
+/// The least unit-time of a row of each model, in unit-seconds, among sizes and batches that keep half the promise; or
+/// among all. From `live-knees.csv` in `out` where there is one, so that runs on several GPUs ask the same; else from what
+/// was measured now, which is written there.
+fn unit_times(out: &Path, settings: &Settings, specs: &[ModelSpec]) -> anyhow::Result<BTreeMap<String, f64>> {
+    let path = out.join(KNEES);
+    if !path.exists() {
+        let line = |cost: &Cost| format!("{},{},{},{:.1}", cost.model, cost.units, cost.rows, cost.us);
+        let costs = costs(specs);
+        host::csv(&path, "model,multiprocessors,rows,us", costs.iter().map(line))?;
+    }
+    let text = std::fs::read_to_string(&path)?;
+    let mut costs = Vec::new();
+    for line in text.lines().skip(1) {
+        costs.push(
+            cost(line).with_context(|| format!("{} has a line that is no cost: {line}", path.display()))?,
+        );
+    }
+    let mut least = BTreeMap::new();
+    for (name, promise_ms) in settings.mixes.iter().flat_map(|mix| &mix.models) {
+        let own = costs.iter().filter(|cost| cost.model == *name);
+        if let Some(unit_time) = least_unit_time(own, *promise_ms) {
+            least.insert(name.clone(), unit_time);
         }
     }
-    all.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
-    all.first().map_or(f64::NAN, |(_, cost)| *cost)
+    Ok(least)
+}
+
+fn least_unit_time<'a>(costs: impl Iterator<Item = &'a Cost>, promise_ms: u64) -> Option<f64> {
+    let half_us = promise_ms as f64 * 500.0;
+    let one = |cost: &Cost| (cost.us > half_us, cost.us / 1e6 * f64::from(cost.units) / f64::from(cost.rows));
+    costs.map(one).min_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))).map(|(_, unit_time)| unit_time)
+}
+
+fn cost(line: &str) -> Option<Cost> {
+    let fields: Vec<&str> = line.split(',').collect();
+    let [model, units, rows, us] = fields.as_slice() else { return None };
+    Some(Cost {
+        model: (*model).to_owned(),
+        units: units.parse().ok()?,
+        rows: rows.parse().ok().filter(|rows| *rows > 0)?,
+        us: us.parse().ok()?,
+    })
+}
+
+/// Latency over units and rows of every model.
+fn costs(specs: &[ModelSpec]) -> Vec<Cost> {
+    let mut found = Vec::new();
+    for spec in specs {
+        let whole = (spec.parts.units, &spec.costs);
+        for (units, costs) in spec.parts.parts.iter().map(|part| (part.units, &part.costs)).chain([whole]) {
+            found.extend(costs.iter().map(|cost| Cost {
+                model: spec.name.clone(),
+                units,
+                rows: cost.rows,
+                us: cost.total().as_secs_f64() * 1e6,
+            }));
+        }
+    }
+    found
 }
 
 /// Requests a second of each model of a mix: equal, or each half of the one before, needing `load` of the device.
@@ -181,9 +234,7 @@ pub(super) fn run(folder: &Path, out: &Path, only: Option<&str>) -> anyhow::Resu
             std::thread::sleep(Duration::from_millis(200));
             let found = specs(&read(&journal)?);
             anyhow::ensure!(!found.is_empty(), "the journal has no model yet");
-            knees(out, &found)?;
-            let one = |spec: &ModelSpec| (spec.name.clone(), least_unit_time(spec, device.units()));
-            least = found.iter().map(one).collect();
+            least = unit_times(out, &settings, &found)?;
         }
         let mut cases = cases(&settings, policy);
         cases.retain(|case| !case.mix.models.iter().any(|(name, _)| missing.contains(name)));
@@ -203,6 +254,7 @@ pub(super) fn run(folder: &Path, out: &Path, only: Option<&str>) -> anyhow::Resu
             choice: &choice,
             device: &*device,
             slowdowns: &slowdowns,
+            least: &least,
         };
         for row in foretell::count(&live, &records, (&cases, warmed))? {
             table::print(&row);
@@ -315,17 +367,32 @@ fn ask_all(
     })
 }
 
-/// Latency over multiprocessors and rows of every model.
-fn knees(out: &Path, specs: &[ModelSpec]) -> anyhow::Result<()> {
-    let mut lines = Vec::new();
-    for spec in specs {
-        let whole = (spec.parts.units, &spec.costs);
-        for (units, costs) in spec.parts.parts.iter().map(|part| (part.units, &part.costs)).chain([whole]) {
-            let line = |cost: &BucketCost| {
-                format!("{},{units},{},{:.1}", spec.name, cost.rows, cost.total().as_secs_f64() * 1e6)
-            };
-            lines.extend(costs.iter().map(line));
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_unit_time_keeps_half_the_promise_where_it_can() {
+        let costs: Vec<Cost> =
+            ["a,8,1,4000.0", "a,2,1,9000.0", "a,4,4,30000.0"].into_iter().filter_map(cost).collect();
+        assert_eq!(costs.len(), 3);
+        assert_eq!(least_unit_time(costs.iter(), 20), Some(0.018), "two units take 9 ms");
+        assert_eq!(least_unit_time(costs.iter(), 10), Some(0.032), "only the whole is quick enough");
+        assert_eq!(least_unit_time(costs.iter(), 1), Some(0.018), "none is; then the least of all");
+        assert_eq!(least_unit_time(costs.iter().take(0), 20), None);
+        assert!(cost("a,8,0,4000.0").is_none());
     }
-    host::csv(&out.join(KNEES), "model,multiprocessors,rows,us", lines.into_iter())
+
+    #[test]
+    fn rivals_run_less() {
+        let text = include_str!("../../../../../experiments/dstack/live.toml");
+        let settings: Settings = toml::from_str(text).unwrap();
+        let count = |policy| cases(&settings, policy).len() as u64;
+        assert_eq!(count("dstack"), settings.repeats * 4 * 2 * 3);
+        assert_eq!(count("nexus"), settings.repeats * 4);
+        assert!(cases(&settings, "nexus").iter().all(|case| case.skewed));
+        assert_eq!(policies(&settings, Some("sgprs, dstack")).unwrap(), ["sgprs", "dstack"]);
+        let refused = policies(&settings, Some("dstack,ideal")).unwrap_err().to_string();
+        assert!(refused.starts_with("live.toml names no policy ideal; it has dstack"), "{refused}");
+    }
 }
