@@ -3,8 +3,8 @@
 use super::Settings;
 use crate::host;
 use anyhow::{Context as _, bail};
-use engine::{Buffer, Device, EngineError, PartitionInfo, Program, Progress, Queue, Run};
-use graph::{ImportLimits, Model, SegmentOptions, Segmentation, Sizes};
+use engine::{Buffer, Device, EngineError, PartitionInfo, Program, Progress, Queue, Run, Staged};
+use graph::{HostTensor, ImportLimits, Model, SegmentOptions, Segmentation, Sizes};
 use sim::SlowdownEntry;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,7 +23,29 @@ const LONG_ENOUGH: Duration = Duration::from_millis(25);
 struct Ready {
     model: String,
     rows: u32,
+    work: Work,
+}
+
+/// A program, with inputs that lie where runs fetch them from, where the device stages any.
+#[derive(Clone)]
+struct Work {
     program: Arc<dyn Program>,
+    staged: Option<Vec<Vec<Arc<dyn Staged>>>>,
+}
+
+impl Work {
+    /// With inputs of zeros.
+    fn new(program: Arc<dyn Program>, device: &dyn Device) -> anyhow::Result<Self> {
+        let mut staged = Some(Vec::new());
+        for spec in program.inputs() {
+            let zeros = HostTensor::new(spec.dtype, spec.shape.clone(), vec![0; spec.len()])?;
+            staged = staged.zip(device.stage(&zeros)).map(|(mut inputs, input)| {
+                inputs.push(vec![input]);
+                inputs
+            });
+        }
+        Ok(Self { program, staged: staged.filter(|inputs| !inputs.is_empty()) })
+    }
 }
 
 /// What a run suffers.
@@ -126,7 +148,8 @@ fn prepare(name: &str, path: &Path, rows: &[u32], device: &dyn Device) -> anyhow
         let graph = model.at(&Sizes { batch: *rows as usize, free: BTreeMap::new() })?;
         let cut =
             cuts.get_or_insert_with(|| Segmentation::of(&graph, &SegmentOptions::default())).apply(&graph)?;
-        Ok(Ready { model: name.to_owned(), rows: *rows, program: device.prepare(&graph, &cut)? })
+        let work = Work::new(device.prepare(&graph, &cut)?, device)?;
+        Ok(Ready { model: name.to_owned(), rows: *rows, work })
     };
     rows.iter().map(&mut one).collect()
 }
@@ -147,14 +170,14 @@ fn table(
             let mut queue = device.open(own.id)?;
             let mut found = Vec::new();
             for model in ready {
-                queue.warm(&*model.program, false)?;
-                let alone = time(device, &mut *queue, &model.program)?;
+                queue.warm(&*model.work.program, false)?;
+                let alone = time(device, &mut *queue, &model.work)?;
                 for beside in ready {
                     let stop = Arc::new(AtomicBool::new(false));
-                    let order = Order { program: beside.program.clone(), stop: stop.clone() };
+                    let order = Order { work: beside.work.clone(), stop: stop.clone() };
                     orders.send(order).ok().context("the neighbour failed")?;
                     told.recv().context("the neighbour did not begin")?;
-                    let together = time(device, &mut *queue, &model.program);
+                    let together = time(device, &mut *queue, &model.work);
                     stop.store(true, Ordering::Relaxed);
                     told.recv().context("the neighbour did not end")?;
                     found.push(Suffered {
@@ -184,7 +207,7 @@ fn table(
 
 /// What a neighbour runs, until told to stop.
 struct Order {
-    program: Arc<dyn Program>,
+    work: Work,
     stop: Arc<AtomicBool>,
 }
 
@@ -196,13 +219,13 @@ fn keep_running(
     tells: &Sender<()>,
 ) -> Result<(), EngineError> {
     let mut queue = device.open(on)?;
-    for Order { program, stop } in orders {
-        queue.warm(&*program, false)?;
-        once(device, &mut *queue, &program)?;
+    for Order { work, stop } in orders {
+        queue.warm(&*work.program, false)?;
+        once(device, &mut *queue, &work)?;
         // Whoever waits for it may have given up, here and below.
         let _ = tells.send(());
         while !stop.load(Ordering::Relaxed) {
-            once(device, &mut *queue, &program)?;
+            once(device, &mut *queue, &work)?;
         }
         let _ = tells.send(());
     }
@@ -210,25 +233,33 @@ fn keep_running(
 }
 
 /// Mean time of a run's segments together, over enough runs to meet a neighbour in every state.
-fn time(device: &dyn Device, queue: &mut dyn Queue, program: &Arc<dyn Program>) -> anyhow::Result<Span> {
+fn time(device: &dyn Device, queue: &mut dyn Queue, work: &Work) -> anyhow::Result<Span> {
     // The first one warms caches up.
-    once(device, queue, program)?;
+    once(device, queue, work)?;
     let (begin, mut runs, mut sum) = (Instant::now(), 0u32, Span::ZERO);
     while runs < RUNS_MIN || (runs < RUNS_MAX && begin.elapsed() < LONG_ENOUGH) {
-        sum += once(device, queue, program)?;
+        sum += once(device, queue, work)?;
         runs += 1;
     }
     Ok(Span::from_secs_f64(sum.as_secs_f64() / f64::from(runs)))
 }
 
-/// Time of the segments of one run on zero inputs.
-fn once(device: &dyn Device, queue: &mut dyn Queue, program: &Arc<dyn Program>) -> Result<Span, EngineError> {
-    let inputs = program.inputs().iter().map(|spec| device.buffer(spec));
-    let inputs = inputs.collect::<Result<Vec<Box<dyn Buffer>>, EngineError>>()?;
-    let mut run = Run::new(program.clone(), inputs)?;
+/// Time of the segments of one run, launched as far ahead as a runtime would.
+fn once(device: &dyn Device, queue: &mut dyn Queue, work: &Work) -> Result<Span, EngineError> {
+    let program = work.program.clone();
+    let mut run = match &work.staged {
+        Some(staged) => Run::staged(program, staged.clone())?,
+        None => {
+            let inputs = program.inputs().iter().map(|spec| device.buffer(spec));
+            let inputs = inputs.collect::<Result<Vec<Box<dyn Buffer>>, EngineError>>()?;
+            Run::new(program, inputs)?
+        }
+    };
     while run.progress() != Progress::Finished {
-        run.launch(queue)?;
-        run.settle(queue)?;
+        while !run.is_launched() && run.under_way() < device.ahead().max(1) {
+            run.launch(queue)?;
+        }
+        run.settle_one(queue)?;
     }
     Ok(run.take_times().iter().copied().sum())
 }
