@@ -1,6 +1,6 @@
-//! Knees: the public A100 tables of eleven models over slices, networks of the zoo over this machine's cores and over the parts of a GPU, how well the
-//! execution-time model fits both, and how much networks on disjoint cores slow each other down. Nothing here has a limit
-//! in an issue, so that there are notes and no bars.
+//! Knees: the public A100 tables of eleven models over slices, networks of the zoo over this machine's cores and over the
+//! parts of a GPU, how well the execution-time model fits all of them, and how much networks on disjoint cores slow each
+//! other down. Nothing here has a limit in an issue, so that there are notes and no bars.
 
 mod live;
 

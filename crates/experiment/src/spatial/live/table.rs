@@ -1,4 +1,5 @@
-//! The table of live and simulated runs: its lines, how it is written and read, and how tables of several machines become one.
+//! The table of live and simulated runs: its lines, how it is written and read, and how tables of several machines become
+//! one.
 
 use super::super::middle;
 use crate::host;
