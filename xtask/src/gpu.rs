@@ -18,7 +18,7 @@ On the machine with the GPU, in a copy of this folder, with CUDA's libraries in 
   .gpu/experiment cuda cycles OUT tf32 resnet152 inception_v3
   .gpu/experiment cuda churn OUT tf32 resnet18 squeezenet1_0
   python3 experiments/pipeswitch/serve.py .gpu/raddle OUT/serve.csv 460 resnet152 inception_v3 bert_base
-  .gpu/experiment dstack live OUT
+  .gpu/experiment dstack live OUT [--policies dstack,triton]
   .gpu/experiment sgprs live OUT
   .gpu/experiment sgprs change OUT
 

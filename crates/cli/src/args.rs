@@ -229,10 +229,14 @@ pub(crate) struct ProfileArgs {
     /// Sizes of the parts, in cores; all up to 8 and halves above by default.
     #[arg(long, value_delimiter = ',', requires = "spatial")]
     pub(crate) parts: Vec<u32>,
-    /// Measure instead how much this model (an ONNX file) and the other slow each other down on disjoint halves.
+    /// Measure instead how much this model (an ONNX file) and the other slow each other down on disjoint halves of the
+    /// cores, or on two disjoint parts of a GPU: --gpu-parts "0-65;66-131".
     #[arg(long, requires = "spatial")]
     pub(crate) against: Option<PathBuf>,
-    /// Put what --against measured into this table, as JSON.
+    /// With --against: both on the same units; on a GPU on two streams of a part: --gpu-overlap 2, or --gpu-parts "0-65x2".
+    #[arg(long, requires = "against", conflicts_with = "interference")]
+    pub(crate) shared: bool,
+    /// Put what --against measured on disjoint parts into this table, as JSON.
     #[arg(long, requires = "against")]
     pub(crate) interference: Option<PathBuf>,
     /// Write the profile here, for the simulator.

@@ -30,7 +30,7 @@ fn main() -> ExitCode {
         ["sgprs", parts @ ..] => spatial::sgprs(&folder("sgprs"), parts),
         ["spine", parts @ ..] => spine::run(&folder("spine"), parts),
         _ => Err(anyhow::anyhow!(
-            "name an experiment: cluster [peers|speed|synergy|themis|sharing]…, knee [tables|cores]…, packing, spine [turns|simulator|segments|preemption|fidelity]…"
+            "name an experiment: cluster [peers|speed|synergy|themis|sharing]…, knee [tables|cores|live DIR]…, dstack, sgprs, packing, spine [turns|simulator|segments|preemption|fidelity]…"
         )),
     };
     match outcome {

@@ -11,9 +11,11 @@ mod device;
 mod driver;
 mod link;
 mod scenario;
+mod slowdowns;
 mod spread;
 mod tally;
 
+pub use crowd::{Present, Speeds};
 pub use driver::{Outcome, Simulation, SimulationError};
 pub use scenario::{
     Arrivals, BatchEntry, DeviceEntry, Grouping, GroupingName, LinkEntry, Load, ModelEntry, ModelPart,

@@ -43,7 +43,7 @@ pub struct Scenario {
     /// Constraints between tenants.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<RuleEntry>,
-    /// What neighbours on disjoint parts do to each other.
+    /// What neighbours do to each other, on disjoint parts and on the same units.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slowdowns: Vec<SlowdownEntry>,
     /// The models.

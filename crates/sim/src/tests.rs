@@ -19,7 +19,7 @@ mod parts;
 /// Reads a scenario from lines: `model NAME ROWS:MS,MS… [onUNITS:ROWS:MS,MS…] [delay=MS] [queue=N] [slo=MS] [period=MS]
 /// [weights:MB,MB…]`, `partitions N`, `at MS NAME [class=N] [rows=N] [timeout=MS]`, `device MB [count=N]` with a link of
 /// 10 MB/ms, and for parts `space UNITS [FIRST+UNITS…] [grid=N] [overlap=N]`, `apart A B`, `floor A UNITS`,
-/// `beside A B TIMES`.
+/// `beside A B TIMES [shared]`.
 fn scenario(text: &str) -> Scenario {
     let mut scenario = Scenario { seed: 1, duration_ms: 1_000_000, ..Scenario::default() };
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -45,6 +45,8 @@ fn scenario(text: &str) -> Scenario {
                 model: words[1].into(),
                 beside: words[2].into(),
                 times: words[3].parse().unwrap(),
+                shared: words.contains(&"shared"),
+                ..SlowdownEntry::default()
             }),
             "at" => scenario.loads.push(Load {
                 model: words[2].into(),
@@ -466,7 +468,13 @@ fn give_space(scenario: &mut Scenario, rng: &mut Rng) {
     }
     if rng.below(2) == 0 {
         let times = 1.0 + rng.below(8) as f64 / 10.0;
-        scenario.slowdowns.push(SlowdownEntry { model: any(rng), beside: any(rng), times });
+        scenario.slowdowns.push(SlowdownEntry {
+            model: any(rng),
+            beside: any(rng),
+            times,
+            shared: rng.below(2) == 0,
+            ..SlowdownEntry::default()
+        });
     }
     if rng.below(2) == 0 {
         for model in &mut scenario.models {

@@ -81,17 +81,18 @@ fn beside(args: &ProfileArgs, other: &Path, format: Format) -> anyhow::Result<()
     if args.output.is_some() || args.svg.is_some() || !args.parts.is_empty() {
         bail!("--against measures pairs, not a profile; leave out --output, --svg and --parts");
     }
-    let found = spatial::against(args, other)?;
+    let (kind, found) = spatial::against(args, other)?;
     if let Some(path) = &args.interference {
-        spatial::record(path, &args.device.device, &found)?;
+        spatial::record(path, &kind, &found)?;
     }
-    let columns = ["model", "beside", "batch", "units", "alone ms", "beside ms", "slowdown"];
+    let columns = ["model", "beside", "batch", "units", "beside units", "alone ms", "beside ms", "slowdown"];
     output::rows(format, "pairs", &columns, &found, |row| {
         vec![
             row.model.clone(),
             row.beside.clone(),
             row.batch.to_string(),
             row.units.to_string(),
+            row.beside_units.to_string(),
             format!("{:.3}", row.alone_ms),
             format!("{:.3}", row.beside_ms),
             format!("{:.3}", row.slowdown),

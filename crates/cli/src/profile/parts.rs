@@ -1,7 +1,7 @@
 //! Parts of a device to measure on, each with a thread of its own that keeps its queue: a partition's queue pins its thread.
 
 use anyhow::{Context as _, bail};
-use engine::{CpuDevice, Device, EngineError, Program, Queue, online_cores};
+use engine::{CpuDevice, Device, EngineError, PartitionInfo, Program, Queue, online_cores};
 use server::live::{Calibration, measure};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -16,6 +16,12 @@ pub(super) struct Part {
     /// The device whose partition it is.
     pub(super) device: Arc<dyn Device>,
     pub(super) partition: PartitionId,
+}
+
+impl Part {
+    fn of(device: &Arc<dyn Device>, own: &PartitionInfo) -> Self {
+        Self { units: own.units, device: device.clone(), partition: own.id }
+    }
 }
 
 /// What a worker does with its queue.
@@ -67,26 +73,58 @@ pub(super) fn of_device(name: &str, device: &Arc<dyn Device>) -> anyhow::Result<
     if let [only] = own {
         bail!("{name} offers one partition, of {} units; there is no smaller part to measure on", only.units);
     }
-    let part =
-        |own: &engine::PartitionInfo| Part { units: own.units, device: device.clone(), partition: own.id };
-    let mut parts: Vec<Part> = own.iter().map(part).collect();
+    let mut parts: Vec<Part> = own.iter().map(|own| Part::of(device, own)).collect();
     parts.sort_by_key(|part| part.units);
     parts.dedup_by_key(|part| part.units);
     Ok(parts)
 }
 
-/// Two parts that share no core: the halves of `cores`.
-pub(super) fn beside(cores: &[usize]) -> anyhow::Result<[Part; 2]> {
-    if cores.len() < 2 {
-        bail!("two models need a core each; measure on more cores");
-    }
-    let (first, second) = cores.split_at(cores.len() / 2);
-    let device: Arc<dyn Device> = Arc::new(CpuDevice::with_cores(vec![first.to_vec(), second.to_vec()])?);
-    let part = |at: usize| {
-        let own = &device.partitions()[at];
-        Part { units: own.units, partition: own.id, device: device.clone() }
+/// Two parts of the processor: the halves of `cores`, or twice all of them.
+pub(super) fn two_of_cores(cores: &[usize], shared: bool) -> anyhow::Result<[Part; 2]> {
+    let device: Arc<dyn Device> = if shared {
+        Arc::new(CpuDevice::with_overlapping_cores(vec![cores.to_vec(), cores.to_vec()], 2)?)
+    } else {
+        if cores.len() < 2 {
+            bail!("two models need a core each; measure on more cores");
+        }
+        let (first, second) = cores.split_at(cores.len() / 2);
+        Arc::new(CpuDevice::with_cores(vec![first.to_vec(), second.to_vec()])?)
     };
+    let part = |at: usize| Part::of(&device, &device.partitions()[at]);
     Ok([part(0), part(1)])
+}
+
+/// Two partitions of a device with nothing in common, or with units that both have.
+pub(super) fn two_of_device(name: &str, device: &Arc<dyn Device>, shared: bool) -> anyhow::Result<[Part; 2]> {
+    let own = device.partitions();
+    let half = device.units() / 2;
+    match two(own, shared) {
+        Some((first, second)) => Ok([Part::of(device, first), Part::of(device, second)]),
+        None if shared => bail!(
+            "no two parts of {name} have units in common; give --gpu-overlap 2 for two streams of the whole device, or for \
+             example --gpu-parts \"0-{}x2\"",
+            half.max(1) - 1
+        ),
+        None => bail!(
+            "no two parts of {name} are disjoint; give two, for example --gpu-parts \"0-{};{half}-{}\"",
+            half.max(1) - 1,
+            (2 * half).max(1) - 1
+        ),
+    }
+}
+
+/// The two largest partitions that are disjoint; or that are the same, else have units in common.
+fn two(parts: &[PartitionInfo], shared: bool) -> Option<(&PartitionInfo, &PartitionInfo)> {
+    let pairs = || (0..parts.len()).flat_map(|b| (0..b).map(move |a| (&parts[a], &parts[b])));
+    let same = |a: &PartitionInfo, b: &PartitionInfo| (a.first, a.units) == (b.first, b.units);
+    let meet =
+        |a: &PartitionInfo, b: &PartitionInfo| a.first < b.first + b.units && b.first < a.first + a.units;
+    // Of equals the first.
+    let largest = |wanted: &dyn Fn(&PartitionInfo, &PartitionInfo) -> bool| {
+        let fitting = pairs().filter(|(a, b)| wanted(a, b));
+        fitting.min_by_key(|(a, b)| std::cmp::Reverse(a.units.min(b.units)))
+    };
+    if shared { largest(&same).or_else(|| largest(&meet)) } else { largest(&|a, b| !meet(a, b)) }
 }
 
 /// The cores that an argument names, or all that there are.
@@ -160,5 +198,40 @@ impl Drop for Worker {
             // A thread that panicked has already said so.
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(all: &[(u32, u32)]) -> Vec<PartitionInfo> {
+        let part = |(id, (first, units)): (u16, &(u32, u32))| PartitionInfo {
+            id: PartitionId(id),
+            name: String::new(),
+            first: *first,
+            units: *units,
+        };
+        (0..).zip(all).map(part).collect()
+    }
+
+    fn found(all: &[(u32, u32)], shared: bool) -> Option<(u16, u16)> {
+        two(&parts(all), shared).map(|(a, b)| (a.id.0, b.id.0))
+    }
+
+    #[test]
+    fn neighbours_are_the_largest_parts_there_are() {
+        let grid = [(0, 6), (0, 4), (2, 4), (0, 2), (2, 2), (4, 2)];
+        assert_eq!(found(&grid, false), Some((2, 3)));
+        assert_eq!(found(&[(0, 8), (0, 4), (4, 4)], false), Some((1, 2)));
+        assert_eq!(found(&[(0, 8), (0, 8)], false), None);
+        assert_eq!(found(&[(0, 8), (0, 8), (0, 4)], true), Some((0, 1)));
+        assert_eq!(
+            found(&[(0, 8), (0, 4), (4, 4), (4, 4)], true),
+            Some((2, 3)),
+            "the same before the larger"
+        );
+        assert_eq!(found(&[(0, 4), (4, 4)], true), None);
+        assert_eq!(found(&[(0, 5), (3, 5)], true), Some((0, 1)));
     }
 }

@@ -1,6 +1,6 @@
 //! `raddle profile --spatial`: a model on parts of a device, alone and beside another.
 
-use super::parts::{Part, Worker, beside, cores, of_cores, of_device};
+use super::parts::{Part, Worker, cores, of_cores, of_device, two_of_cores, two_of_device};
 use super::{Prepared, import};
 use crate::args::ProfileArgs;
 use crate::{output, serve};
@@ -29,6 +29,8 @@ pub(super) struct Beside {
     pub(super) batch: u32,
     pub(super) units: u32,
     pub(super) beside_units: u32,
+    /// On the same units.
+    pub(super) shared: bool,
     pub(super) alone_ms: f64,
     pub(super) beside_ms: f64,
     pub(super) slowdown: f64,
@@ -81,16 +83,18 @@ fn prepare(args: &ProfileArgs, path: &Path, device: &dyn Device) -> anyhow::Resu
     Ok(Measured { name: model.name().to_owned(), prepared: prepared.collect::<anyhow::Result<_>>()? })
 }
 
-/// Measures `args.model` and `other` on disjoint halves of the cores: each alone, then each while the other runs without a
-/// pause. Both at their largest batch.
-pub(super) fn against(args: &ProfileArgs, other: &Path) -> anyhow::Result<Vec<Beside>> {
-    if args.device.device != "cpu" {
-        bail!(
-            "which partitions of {} share no unit is not known; --against goes with --device cpu",
-            args.device.device
-        );
-    }
-    let [first, second] = beside(&cores(args.cores.as_deref())?)?;
+/// Measures `args.model` and `other` on two parts with nothing in common, or with `args.shared` on the same units: each
+/// alone, then each while the other runs without a pause. Both at their largest batch. The device's kind, and what they suffer.
+pub(super) fn against(args: &ProfileArgs, other: &Path) -> anyhow::Result<(String, Vec<Beside>)> {
+    let [first, second] = if args.device.device == "cpu" {
+        two_of_cores(&cores(args.cores.as_deref())?, args.shared)?
+    } else {
+        if args.cores.is_some() {
+            bail!("--cores are those of the processor; they go with --device cpu");
+        }
+        let device = serve::open(&args.device, (None, None), Bytes(0))?;
+        two_of_device(&args.device.device, &device, args.shared)?
+    };
     let models = [prepare(args, &args.model, &*first.device)?, prepare(args, other, &*first.device)?];
     let [one, two] = &models;
     let workers = [Worker::start(&first)?, Worker::start(&second)?];
@@ -98,7 +102,7 @@ pub(super) fn against(args: &ProfileArgs, other: &Path) -> anyhow::Result<Vec<Be
     if one.name != two.name {
         found.push(pair(args, (two, &workers[1]), (one, &workers[0]))?);
     }
-    Ok(found)
+    Ok((first.device.info().kind.clone(), found))
 }
 
 /// What a model suffers from a neighbour.
@@ -135,6 +139,7 @@ fn pair(
         batch: own.batch,
         units: worker.units,
         beside_units: neighbour.units,
+        shared: args.shared,
         alone_ms: alone.as_ms_f64(),
         beside_ms: together.as_ms_f64(),
         slowdown: together.as_secs_f64() / alone.as_secs_f64(),

@@ -292,4 +292,10 @@ fn parts_of_the_processor_are_measured() {
         serde_json::from_str(&std::fs::read_to_string(folder.join("t.json")).unwrap()).unwrap();
     assert_eq!((table["device"].as_str(), table["pairs"].as_array().unwrap().len()), (Some("cpu"), 1));
     assert!(table["pairs"][0]["slowdown"].as_f64().unwrap() > 0.0);
+    let told = raddle(&folder, &format!("{spatial} --against {model} --shared --format json")).unwrap();
+    let pair = &serde_json::from_str::<Value>(&told).unwrap()["pairs"][0];
+    assert_eq!((pair["shared"].as_bool(), pair["units"] == pair["beside_units"]), (Some(true), true));
+    let refused =
+        raddle(&folder, &format!("{spatial} --against {model} --shared --interference t.json")).unwrap_err();
+    assert!(refused.contains("cannot be used with '--interference"), "{refused}");
 }

@@ -1,6 +1,8 @@
-//! Knees: the public A100 tables of eleven models over slices, networks of the zoo over this machine's cores, how well the
-//! execution-time model fits both, and how much networks on disjoint cores slow each other down. Nothing here has a limit
-//! in an issue, so that there are notes and no bars.
+//! Knees: the public A100 tables of eleven models over slices, networks of the zoo over this machine's cores and over the
+//! parts of a GPU, how well the execution-time model fits all of them, and how much networks on disjoint cores slow each
+//! other down. Nothing here has a limit in an issue, so that there are notes and no bars.
+
+mod live;
 
 use crate::bars::Bars;
 use crate::host;
@@ -33,10 +35,13 @@ const DRAWN: [&str; 4] = ["bert", "mobilenetv2", "resnet50", "vgg16"];
 
 const PARTS: [&str; 2] = ["tables", "cores"];
 
-/// Runs the parts named, or all.
+/// Runs the parts named, or all; or with `live DIR` studies profiles that were measured on a GPU.
 pub(crate) fn run(folder: &Path, parts: &[&str]) -> anyhow::Result<bool> {
+    if let ["live", profiles] = parts {
+        return live::run(folder, Path::new(profiles));
+    }
     if let Some(unknown) = parts.iter().find(|part| !PARTS.contains(part)) {
-        bail!("knee has no part {unknown:?}; there are {}", PARTS.join(", "));
+        bail!("knee has no part {unknown:?}; there are {}, and `live DIR`", PARTS.join(", "));
     }
     let settings: Settings = toml::from_str(&std::fs::read_to_string(folder.join("run.toml"))?)?;
     let wanted = |part: &str| parts.is_empty() || parts.contains(&part);

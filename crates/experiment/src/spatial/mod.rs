@@ -49,10 +49,13 @@ pub(crate) fn dstack(folder: &Path, parts: &[&str]) -> anyhow::Result<bool> {
     match parts {
         [] => mixes::run(folder, &settings),
         ["report"] => mixes::report(folder, &settings),
-        ["live", out] => live::run(folder, Path::new(out)),
+        ["live", out] => live::run(folder, Path::new(out), None),
+        ["live", out, "--policies", only] => live::run(folder, Path::new(out), Some(only)),
+        ["live-merge", out @ ..] if !out.is_empty() => live::merge(folder, out),
         ["live-report"] => live::report(folder),
         _ => anyhow::bail!(
-            "dstack takes `report`, `live OUT` on a machine with a GPU, `live-report` or nothing"
+            "dstack takes `report`, `live OUT [--policies A,B…]` on a machine with a GPU, `live-merge OUT…`, `live-report` or \
+             nothing"
         ),
     }
 }

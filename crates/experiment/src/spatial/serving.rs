@@ -26,14 +26,18 @@ pub(crate) fn model(
     (key, value): (&str, u64),
 ) -> anyhow::Result<()> {
     let version = folder.join(name).join("1");
+    // Two processes may write the same repository: files appear whole.
+    let own = |name: &str| folder.join(format!("{name}.{}", std::process::id()));
     if !version.join("model.onnx").exists() {
         std::fs::create_dir_all(&version)?;
-        zoo::write(name, &version.join("model.onnx"), &ZooOptions::default())?;
+        zoo::write(name, &own(name), &ZooOptions::default())?;
+        std::fs::rename(own(name), version.join("model.onnx"))?;
     }
     let config = format!(
         "max_batch_size: {batch_max}\nparameters {{ key: \"{key}\" value: {{ string_value: \"{value}\" }} }}\n"
     );
-    Ok(std::fs::write(folder.join(name).join("config.pbtxt"), config)?)
+    std::fs::write(own("config"), config)?;
+    Ok(std::fs::rename(own("config"), folder.join(name).join("config.pbtxt"))?)
 }
 
 /// Serves the repository `folder` on these devices and waits until every model is ready or known not to be. Models that lie on

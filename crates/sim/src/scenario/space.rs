@@ -1,10 +1,10 @@
 //! Scenarios of a device that is shared in parts: its grid, constraints between tenants, slow-downs of neighbours.
 
 use super::{BatchEntry, ModelEntry, Scenario};
+use crate::slowdowns::{Slowdown, Slowdowns};
 use sched::World as _;
 use sched::node::{BucketCost, Event, NodeWorld, Part, PartCost, PartCosts, Rule};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use vocab::{ModelId, PartitionId, Profile, Span, Time};
 
 /// A device shared in parts.
@@ -66,16 +66,30 @@ pub enum RuleEntry {
     },
 }
 
-/// How much longer a model's runs take beside another's on disjoint parts.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// How much longer a model's runs take beside another's: on disjoint parts, or on the same units.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SlowdownEntry {
     /// The model.
     pub model: String,
     /// Its neighbour.
     pub beside: String,
-    /// Times longer; 1 is not at all.
+    /// Times longer; 1 is not at all. On the same units 2 is an even share.
     pub times: f64,
+    /// On the same units; where no entry says what that costs, units are shared evenly.
+    #[serde(default, skip_serializing_if = "is_apart")]
+    pub shared: bool,
+    /// Rows of the model's runs; of several entries for a pair the one nearest in rows counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows: Option<u32>,
+    /// Rows of its neighbour's runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside_rows: Option<u32>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_apart(shared: &bool) -> bool {
+    !*shared
 }
 
 /// Costs of a model on a part of the device.
@@ -193,11 +207,15 @@ impl Scenario {
     }
 
     /// How much longer runs of a model take beside another's.
-    pub(crate) fn slowdowns(&self) -> BTreeMap<(ModelId, ModelId), f64> {
-        let pair = |entry: &SlowdownEntry| {
-            Some(((self.model_id(&entry.model)?, self.model_id(&entry.beside)?), entry.times))
-        };
-        self.slowdowns.iter().filter_map(pair).collect()
+    pub(crate) fn slowdowns(&self) -> Slowdowns {
+        let mut table = Slowdowns::default();
+        for entry in &self.slowdowns {
+            let SlowdownEntry { times, shared, rows, beside_rows, .. } = *entry;
+            if let Some(pair) = self.model_id(&entry.model).zip(self.model_id(&entry.beside)) {
+                table.add(pair, Slowdown { shared, rows, beside_rows, times });
+            }
+        }
+        table
     }
 
     pub(super) fn space_faults(&self) -> Vec<String> {
@@ -236,6 +254,12 @@ impl Scenario {
                 faults.push(format!(
                     "slowdowns: {:?} beside {:?} takes {} times as long; 1 and more make sense",
                     entry.model, entry.beside, entry.times
+                ));
+            }
+            if entry.rows == Some(0) || entry.beside_rows == Some(0) {
+                faults.push(format!(
+                    "slowdowns: {:?} beside {:?} names runs of no rows; 1 and more make sense",
+                    entry.model, entry.beside
                 ));
             }
         }

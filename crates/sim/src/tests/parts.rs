@@ -109,6 +109,48 @@ fn neighbours_on_disjoint_parts_slow_each_other_as_measured() {
 }
 
 #[test]
+fn runs_on_the_same_units_slow_each_other_as_measured() {
+    // An even share would end both at once.
+    let text = "
+        space 4 0+4 0+4 overlap=2
+        beside a b 3 shared
+        beside b a 1.5 shared
+        model a 1:12
+        model b 1:12
+        at 0 a
+        at 0 b";
+    check(
+        "fifo",
+        text,
+        expect![[r#"
+        0      start run0 of m0 on p0: r0, because it had waited longest
+        0      start run1 of m1 on p1: r1, because it had waited longest
+        18     run1 finished
+        24     run0 finished
+    "#]],
+    );
+    // Half of its units are shared with the other, whose neighbourhood costs nothing beside them.
+    let text = "
+        space 4 0+4 2+2 overlap=2
+        beside a b 3 shared
+        beside b a 1 shared
+        model a 1:12 on2:1:12
+        model b 1:6 on2:1:6
+        at 0 a
+        at 0 b";
+    check(
+        "fifo",
+        text,
+        expect![[r#"
+        0      start run0 of m0 on p0: r0, because it had waited longest
+        0      start run1 of m1 on p1: r1, because it had waited longest
+        6      run1 finished
+        15     run0 finished
+    "#]],
+    );
+}
+
+#[test]
 fn dstack_runs_models_side_by_side_at_their_knees() {
     // Both are as fast on half of the device.
     let text = "
