@@ -72,17 +72,21 @@ fn devices_are_found_by_name_or_refused() {
     ];
     expect![[r#"
         cpu
-        0 []
-        3 []
-        0 [("CUDA_VISIBLE_DEVICES", "MIG-00000000-aaaa-bbbb-cccc-00000000000f")]
-        0 [("CUDA_VISIBLE_DEVICES", "MIG-00000001-aaaa-bbbb-cccc-00000000000f")]
-        0 [("CUDA_VISIBLE_DEVICES", "MIG-00000001-aaaa-bbbb-cccc-00000000000f")]
+        [0] []
+        [3] []
+        [2, 0] []
+        all []
+        "cuda:1,1" names device 1 twice
+        "" in "cuda:0," is not a number: cannot parse integer from empty string
+        [0] [("CUDA_VISIBLE_DEVICES", "MIG-00000000-aaaa-bbbb-cccc-00000000000f")]
+        [0] [("CUDA_VISIBLE_DEVICES", "MIG-00000001-aaaa-bbbb-cccc-00000000000f")]
+        [0] [("CUDA_VISIBLE_DEVICES", "MIG-00000001-aaaa-bbbb-cccc-00000000000f")]
         --device mig:7: no MIG instance is number 7; nearest: mig:0 (1g.18gb, 16 multiprocessors, MIG-00000000-aaaa-bbbb-cccc-00000000000f), mig:1 (2g.18gb, 16 multiprocessors, MIG-00000001-aaaa-bbbb-cccc-00000000000f)
         "MIG-1" names no MIG instance; write a number (mig:0), a UUID (mig:MIG-…) or a profile (mig:1g.18gb); `raddle parts` lists them
-        no device is called "cpu:0"; name cpu, cuda:N or mig:NAME
+        no device is called "cpu:0"; name cpu, cuda:N, cuda:N,N, cuda:all or mig:NAME
         "x" in "cuda:x" is not a number: invalid digit found in string
-        no device is called "tpu"; name cpu, cuda:N or mig:NAME
-        no device is called ""; name cpu, cuda:N or mig:NAME
+        no device is called "tpu"; name cpu, cuda:N, cuda:N,N, cuda:all or mig:NAME
+        no device is called ""; name cpu, cuda:N, cuda:N,N, cuda:all or mig:NAME
         --device mig:0: there are no MIG instances: GPU 0 (NVIDIA H200) has MIG mode off (an administrator turns it on while it is idle); nearest: cuda:N with --gpu-grid, --gpu-parts or --mps-percentage
         --mps-percentage goes with --device cuda:N or --device mig:NAME
         MPS has no percentage 0; there are 1 to 100, nearest: 1"#]].assert_eq(&lines.join("\n"));
@@ -108,7 +112,7 @@ fn a_percentage_of_an_instance_is_both_variables() {
     drop(listener);
     std::fs::remove_dir_all(path).unwrap();
     expect![[r#"
-        0 [("CUDA_VISIBLE_DEVICES", "MIG-00000001-aaaa-bbbb-cccc-00000000000f"), ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "50")]
-        0 [("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100")]
-        0 [("CUDA_VISIBLE_DEVICES", "MIG-00000000-aaaa-bbbb-cccc-00000000000f"), ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100")]"#]].assert_eq(&lines.join("\n"));
+        [0] [("CUDA_VISIBLE_DEVICES", "MIG-00000001-aaaa-bbbb-cccc-00000000000f"), ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "50")]
+        [0] [("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100")]
+        [0] [("CUDA_VISIBLE_DEVICES", "MIG-00000000-aaaa-bbbb-cccc-00000000000f"), ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100")]"#]].assert_eq(&lines.join("\n"));
 }

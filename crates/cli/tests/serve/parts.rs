@@ -55,7 +55,7 @@ fn what_is_no_part_is_refused_before_anything_is_read() {
     ];
     expect![[r#"
         error: "MIG-1234" names no MIG instance; write a number (mig:0), a UUID (mig:MIG-…) or a profile (mig:1g.18gb); `raddle parts` lists them
-        error: no device is called "gpu"; name cpu, cuda:N or mig:NAME
+        error: no device is called "gpu"; name cpu, cuda:N, cuda:N,N, cuda:all or mig:NAME
         error: --mps-percentage goes with --device cuda:N or --device mig:NAME
         error: MPS has no percentage 101; there are 1 to 100, nearest: 100
         error: an MPS percentage needs a control daemon, and there is no FOLDER/control; start one:
