@@ -34,7 +34,7 @@ const KNEES: &str = "live-knees.csv";
 const NEIGHBOURS: &str = "live-neighbours.csv";
 
 /// Between two cases.
-const PAUSE: Duration = Duration::from_millis(400);
+const PAUSE: Duration = Duration::from_millis(150);
 
 /// What runs, as `live.toml` says.
 #[derive(Clone, Debug, Deserialize)]

@@ -119,6 +119,11 @@ impl DStack {
         known.filter_map(units).sum()
     }
 
+    /// Whether the rates seen leave slack: then a small batch, which costs more units a row, is better than a late answer.
+    fn has_spare(&self) -> bool {
+        self.terms.haste >= 1.0
+    }
+
     /// Chooses where models run: at the points of greatest efficacy (section 5), as long as the units suffice for the rates
     /// seen; the less they do, the more it counts how few units a row takes.
     fn choose(&mut self, now: Time, world: &NodeWorld, sizes: &Sizes) {
@@ -187,7 +192,7 @@ impl DStack {
 
     /// Begins what the timetable has now; what nobody waits for is struck out.
     fn mandatory(&mut self, starts: &mut Starts<'_>, sizes: &Sizes) {
-        let now = starts.now;
+        let (now, spare) = (starts.now, self.has_spare());
         let mut timetable = std::mem::take(&mut self.timetable);
         timetable.retain(|entry| {
             if entry.begin > now {
@@ -200,8 +205,8 @@ impl DStack {
                 return now < entry.end;
             }
             let units = units_of(starts.world, entry.partition, sizes);
-            let time = starts.world.cost_on(entry.model, entry.rows, entry.partition);
-            let (requests, rows) = starts.batch_until(entry.model, entry.rows, now + time);
+            let (requests, rows, _) =
+                starts.batch_in_time(entry.model, entry.rows, sizes.share(units), spare);
             if requests.is_empty() {
                 return false;
             }
@@ -230,9 +235,8 @@ impl DStack {
             let mut order: Vec<(bool, u128, ModelId)> = Vec::with_capacity(models.len());
             for model in &models {
                 let point = self.point(starts.now, starts.world, *model, sizes);
-                let fills = self.terms.haste < 1.0
-                    && starts.rows(*model) < point.rows
-                    && can_wait(starts, *model, &point);
+                let fills =
+                    !self.has_spare() && starts.rows(*model) < point.rows && can_wait(starts, *model, &point);
                 order.push((fills, self.served.get(model).copied().unwrap_or(0), *model));
             }
             let Some((_, _, model)) = order.into_iter().min() else { break };
@@ -244,8 +248,8 @@ impl DStack {
                 continue;
             }
             let Some(found) = self.best(starts, sizes, model, &point) else { continue };
-            let end = starts.now + found.point.time;
-            let (requests, rows) = starts.batch_until(model, found.point.rows, end);
+            let share = sizes.share(found.point.units);
+            let (requests, rows, _) = starts.batch_in_time(model, found.point.rows, share, self.has_spare());
             if requests.is_empty() {
                 continue;
             }
@@ -262,17 +266,14 @@ impl DStack {
     /// The best run of `model` on units that are idle: over before they are reserved, and in time for its requests.
     fn best(&self, starts: &Starts<'_>, sizes: &Sizes, model: ModelId, point: &Point) -> Option<Candidate> {
         let (world, now) = (starts.world, starts.now);
-        let costs = world.costs(model);
         let mut best: Option<Candidate> = None;
         for partition in starts.parts.idle() {
             let units = units_of(world, partition, sizes);
             if units > point.units {
                 continue;
             }
-            // The fewer rows are in time, the sooner their run is over.
-            let longest = costs.of_on(point.rows, sizes.share(units));
-            let (_, rows) = starts.batch_until(model, point.rows, now + longest);
-            let time = costs.of_on(rows, sizes.share(units));
+            let (_, rows, time) =
+                starts.batch_in_time(model, point.rows, sizes.share(units), self.has_spare());
             if rows == 0 {
                 continue;
             }

@@ -77,6 +77,33 @@ impl<'w> Starts<'w> {
         (filled.requests, filled.rows)
     }
 
+    /// The most urgent requests that a run of at most `rows_max` rows on a part of `share` units answers in time, their rows,
+    /// and how long it takes. The fewer rows, the sooner it is over: with `smaller`, where a full batch would be late half of
+    /// it goes, or half of that.
+    pub(super) fn batch_in_time(
+        &self,
+        model: ModelId,
+        rows_max: u32,
+        share: Option<u32>,
+        smaller: bool,
+    ) -> (Vec<RequestId>, u32, Span) {
+        let costs = self.world.costs(model);
+        let mut most = rows_max.min(self.rows(model)).max(1);
+        loop {
+            let time = costs.of_on(most, share);
+            let (requests, rows) = self.batch_until(model, most, self.now + time);
+            // A request of more rows than that goes alone and takes longer.
+            let own = costs.of_on(rows.max(1), share);
+            if rows > 0 && own <= time {
+                return (requests, rows, own);
+            }
+            if most == 1 || !smaller {
+                return (Vec::new(), 0, time);
+            }
+            most /= 2;
+        }
+    }
+
     /// Begins a run of `requests`; its number.
     pub(super) fn start(
         &mut self,
