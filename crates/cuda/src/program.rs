@@ -30,6 +30,8 @@ pub(crate) struct CudaProgram {
     /// Offsets of the arena buffers in a slot, then of scratch memory.
     offsets: Vec<usize>,
     scratch: usize,
+    /// All of a run's memory in a slot.
+    run_bytes: usize,
     input_offsets: Vec<usize>,
     output_offsets: Vec<usize>,
     /// Captured graphs by slot and part of the device, one a segment: a graph runs where it was captured.
@@ -203,6 +205,7 @@ impl CudaProgram {
             output_offsets: lowered.outputs.iter().map(at).collect(),
             offsets,
             scratch: bytes,
+            run_bytes: bytes + scratch_bytes,
             weights,
             graphs: Mutex::default(),
         };
@@ -558,6 +561,10 @@ impl Program for CudaProgram {
             weights: self.weights.clone(),
             groups: self.needs.clone(),
         }))
+    }
+
+    fn run_memory(&self) -> Bytes {
+        Bytes(self.run_bytes as u64)
     }
 
     fn needs(&self) -> Vec<Bytes> {

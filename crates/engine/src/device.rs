@@ -185,6 +185,11 @@ pub trait Program: Send + Sync {
         None
     }
 
+    /// Device memory that a run takes beside the weights; nothing where runs take ordinary memory as they go.
+    fn run_memory(&self) -> Bytes {
+        Bytes(0)
+    }
+
     /// Bytes of its weights, from the beginning, that each segment needs; empty where they always lie beside the program.
     fn needs(&self) -> Vec<Bytes> {
         Vec::new()

@@ -8,14 +8,14 @@ use crate::plan::{knee, knee_picture};
 use crate::{output, picture, serve};
 use ::plan::spatial::{EPSILON, Surface};
 use anyhow::{Context as _, bail};
-use engine::{CpuDevice, Device, Program};
+use engine::{CpuDevice, Device, Program, Queue};
 use graph::{Batch, ImportLimits, Model, Segment, Segmentation, Sizes};
 use serde::Serialize;
-use server::live::{Calibration, measure};
+use server::live::{Calibration, measure, measure_travel};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use vocab::{BatchProfile, Bytes, Profile, SegmentProfile, Span};
+use vocab::{BatchProfile, Bytes, GroupProfile, Profile, SegmentProfile, Span, SwitchProfile};
 
 #[derive(Serialize)]
 struct Row {
@@ -153,18 +153,55 @@ fn measured(args: &ProfileArgs, model: &Model, device: &dyn Device) -> anyhow::R
     let (mut segments, mut measured) = (Vec::new(), Vec::new());
     let prepared = prepare(args, model, device)?;
     let bar = output::progress(prepared.len() as u64, model.name());
+    let mut largest = None;
     for prepared in prepared {
         let Prepared { batch, program, segments: own } = prepared?;
         if segments.is_empty() {
             segments = own;
         }
         let segment_ns = measure(device, &mut *queue, &program, calibration)?;
+        largest = Some((program, segment_ns.clone()));
         measured.push(BatchProfile { batch, segment_ns });
         bar.inc(1);
     }
     bar.finish_and_clear();
+    let switch = match largest {
+        Some((program, times)) => switch(device, &mut *queue, &program, &times)?,
+        None => None,
+    };
     let (model, device) = (model.name().to_owned(), device.info().kind.clone());
-    Ok(Profile { model, device, segments, batches: measured, switch: None, spatial: None })
+    Ok(Profile { model, device, segments, batches: measured, switch, spatial: None })
+}
+
+/// What bringing the weights of a program costs, for its segments' times; none where they always lie beside programs.
+fn switch(
+    device: &dyn Device,
+    queue: &mut dyn Queue,
+    program: &Arc<dyn Program>,
+    times: &[Span],
+) -> anyhow::Result<Option<SwitchProfile>> {
+    let Some(travel) = measure_travel(device, queue, program, times)? else { return Ok(None) };
+    Ok(Some(SwitchProfile {
+        transfer_latency_ns: travel.latency,
+        transfer_bytes_per_s: travel.bytes_per_s,
+        launch_gap_ns: travel.gap,
+        weight_bytes: program.needs().last().copied().unwrap_or_default(),
+        arena_bytes: program.run_memory(),
+        groups: groups(&program.needs(), &travel.ends),
+    }))
+}
+
+/// Groups that end at these bytes from the beginning, each with the first segment that needs it; `needs` are the bytes from
+/// the beginning that each segment needs.
+fn groups(needs: &[Bytes], ends: &[Bytes]) -> Vec<GroupProfile> {
+    let begins = std::iter::once(&Bytes(0)).chain(ends);
+    let group = |(begin, end): (&Bytes, &Bytes)| {
+        let first = needs.iter().position(|need| need > begin)?;
+        let bytes = Bytes(end.0.saturating_sub(begin.0));
+        let first_segment = u32::try_from(first).ok()?;
+        (bytes > Bytes(0)).then_some(GroupProfile { first_segment, bytes })
+    };
+    begins.zip(ends).filter_map(group).collect()
 }
 
 /// A segment's facts for one row, from the first batch measured.
@@ -198,7 +235,26 @@ fn show(profile: &Profile, format: Format) -> anyhow::Result<()> {
             format!("{:.2}", row.longest_segment_ms),
             row.segments.to_string(),
         ]
-    })
+    })?;
+    match (&profile.switch, format) {
+        (Some(switch), Format::Table) => output::print(&format!("\n{}", travels(switch, rows.last()))),
+        _ => Ok(()),
+    }
+}
+
+/// What bringing the weights costs, as a sentence.
+fn travels(switch: &SwitchProfile, largest: Option<&Row>) -> String {
+    format!(
+        "weights: {} in {} group(s), {:.1} GB/s, {} a transfer beside its bytes, {} between segments\nmemory for a run of \
+         batch {}: {}",
+        switch.weight_bytes,
+        switch.groups.len(),
+        switch.transfer_bytes_per_s / 1e9,
+        switch.transfer_latency_ns,
+        switch.launch_gap_ns,
+        largest.map_or(1, |row| row.batch),
+        switch.arena_bytes,
+    )
 }
 
 /// Knees and fit, and every part at every batch.
@@ -239,4 +295,55 @@ fn show_parts(args: &ProfileArgs, profile: &Profile, format: Format) -> anyhow::
             format!("{:.1}", row.rows_per_s),
         ]
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::expect;
+
+    #[test]
+    fn groups_begin_with_the_first_segment_that_needs_them() {
+        let bytes = |all: &[u64]| all.iter().copied().map(Bytes).collect::<Vec<_>>();
+        // The third segment has no weights of its own.
+        let needs = bytes(&[512, 1024, 1024, 4096]);
+        let shown = |ends: &[u64]| {
+            let all = groups(&needs, &bytes(ends));
+            all.iter()
+                .map(|group| format!("{}:{}", group.first_segment, group.bytes.0))
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        let lines = [
+            shown(&[4096]),
+            shown(&[512, 1024, 4096]),
+            shown(&[1024, 4096]),
+            shown(&[512, 512, 4096]),
+            shown(&[]),
+        ];
+        expect![[r"
+            0:4096
+            0:512 1:512 3:3072
+            0:1024 3:3072
+            0:512 1:3584
+        "]]
+        .assert_eq(&lines.join("\n"));
+    }
+
+    #[test]
+    fn what_weights_cost_is_said() {
+        let switch = SwitchProfile {
+            transfer_latency_ns: Span::from_us(8),
+            transfer_bytes_per_s: 43.6e9,
+            launch_gap_ns: Span::from_ns(2_900),
+            weight_bytes: Bytes(240 << 20),
+            arena_bytes: Bytes(600 << 20),
+            groups: vec![GroupProfile { first_segment: 0, bytes: Bytes(240 << 20) }],
+        };
+        let row = Row { batch: 8, total_ms: 1.0, rows_per_s: 1.0, longest_segment_ms: 1.0, segments: 1 };
+        expect![[r"
+            weights: 240.0 MiB in 1 group(s), 43.6 GB/s, 8.00 µs a transfer beside its bytes, 2.90 µs between segments
+            memory for a run of batch 8: 600.0 MiB"]]
+        .assert_eq(&travels(&switch, Some(&row)));
+    }
 }

@@ -52,7 +52,68 @@ pub(crate) fn run(folder: &Path) -> anyhow::Result<bool> {
     }
     let churn = std::fs::read_to_string(folder.join("churn.txt"))?;
     bars.note(churn.trim());
+    check(folder, &mut bars)?;
+    several(folder, &mut bars)?;
     bars.finish(folder)
+}
+
+/// Precisions with the relative error they may have against single precision.
+const ALLOWED: [(&str, f64); 4] = [("fp32", 1e-4), ("tf32", 3e-3), ("fp16", 2e-2), ("bf16", 2e-2)];
+
+/// Every network of the zoo at every batch and precision against onnxruntime; of the real files what is beyond its limit.
+fn check(folder: &Path, bars: &mut Bars) -> anyhow::Result<()> {
+    let rows = rows(&folder.join("check.csv"))?;
+    let networks: Vec<&str> =
+        graph::zoo::names().iter().copied().filter(|name| !name.starts_with("tiny_")).collect();
+    let batches = ["1", "2", "7", "16"];
+    let mut checked = 0;
+    for (precision, allowed) in ALLOWED {
+        let mut worst = 0f64;
+        for row in &rows {
+            let of_zoo =
+                networks.contains(&row["model"].as_str()) && batches.contains(&row["batch"].as_str());
+            if row["precision"] != precision || row["reference"] != "onnxruntime" {
+                continue;
+            }
+            let error = number(row, "relative_error")?;
+            if of_zoo {
+                checked += 1;
+                worst = worst.max(error);
+            } else if error >= allowed {
+                bars.note(&format!(
+                    "{} at batch {} in {precision} is {error:.1e} off",
+                    row["model"], row["batch"]
+                ));
+            }
+        }
+        let what = format!("largest error of the zoo in {precision}, of the {allowed:e} it may have");
+        bars.at_most(&what, worst / allowed, 1.0, "");
+    }
+    let all = (networks.len() * batches.len() * ALLOWED.len()) as f64;
+    bars.at_least(
+        "networks of the zoo checked against onnxruntime, times batches and precisions",
+        f64::from(checked),
+        all,
+        "",
+    );
+    Ok(())
+}
+
+/// What several GPUs of one machine give.
+fn several(folder: &Path, bars: &mut Bars) -> anyhow::Result<()> {
+    for row in rows(&folder.join("several.csv"))? {
+        bars.note(&format!(
+            "weights of {} to one of {} GPUs: {} ms from the host, {} ms from the other GPU",
+            row["model"], row["gpus"], row["host_p50_ms"], row["device_p50_ms"]
+        ));
+    }
+    for row in rows(&folder.join("several-served.csv"))? {
+        bars.note(&format!(
+            "one server on {} GPU(s): {} answers a second",
+            row["devices"], row["answers_per_s"]
+        ));
+    }
+    Ok(())
 }
 
 /// Ratios to PyTorch's best graph replay, one bar a network, batch and precision.
@@ -79,9 +140,7 @@ fn latency(folder: &Path, bars: &mut Bars) -> anyhow::Result<Vec<(Key, f64)>> {
     }
     let within = ratios.iter().filter(|(_, ratio)| *ratio <= 0.8).count();
     bars.note(&format!("{within} of {} ratios reach the goal of 0.8", ratios.len()));
-    bars.note(
-        "gpt2 at batch 8 in fp16 copies 206 MB of FP32 logits to the host, as its file promises; PyTorch copies halves",
-    );
+    bars.note("outputs leave in the precision they were computed in on both sides (--half-outputs in fp16)");
     Ok(ratios)
 }
 

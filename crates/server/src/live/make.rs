@@ -1,6 +1,7 @@
 //! Programs of a model on every device, and what they cost there.
 
 use super::devices::Devices;
+use super::travel::measure_travel;
 use super::variant::{Binding, Site, buckets, weights};
 use engine::{Buffer, Device, EngineError, Program, Queue, Residency, Run};
 use graph::{Graph, Model, Segment, SegmentOptions, Segmentation, Sizes};
@@ -272,8 +273,7 @@ impl Maker {
     }
 }
 
-/// Plans the groups in which weights travel, by the exact program of [`plan::transfer`] over what was measured here: the
-/// times of the largest batch, the link, and what lies between two segments.
+/// Plans the groups in which weights travel, for the times of the largest batch.
 fn plan_travel(
     device: &dyn Device,
     sites: &[Site],
@@ -286,64 +286,12 @@ fn plan_travel(
             program.weights().is_some_and(|own| own.identity() == weights.identity())
         };
         let Some(((_, program), cost)) = users.rev().find(same) else { continue };
-        let needs = program.needs();
-        if needs.len() < 2 {
-            continue;
-        }
-        let gap = gap(device, queue, program)?;
-        let Some(link) = link(&**weights, &needs)? else { continue };
-        let (ends, _) = plan::transfer::travel(&needs, &cost.segments, link, gap);
+        let Some(travel) = measure_travel(device, queue, program, &cost.segments)? else { continue };
         for site in sites {
-            site.weights[place].plan(&ends);
+            site.weights[place].plan(&travel.ends);
         }
     }
     Ok(())
-}
-
-/// Times of each kind that are measured; medians count.
-const TIMED: usize = 5;
-
-fn middle(mut times: Vec<Span>) -> Span {
-    times.sort_unstable();
-    times[times.len() / 2]
-}
-
-/// What a segment costs beside its time on the device, when all are launched ahead.
-fn gap(device: &dyn Device, queue: &mut dyn Queue, program: &Arc<dyn Program>) -> Result<Span, EngineError> {
-    let mut once = || {
-        let inputs = program.inputs().iter().map(|spec| device.buffer(spec));
-        let mut run = Run::new(program.clone(), inputs.collect::<Result<_, EngineError>>()?)?;
-        let begin = Instant::now();
-        while !run.is_launched() {
-            run.launch(queue)?;
-        }
-        run.settle(queue)?;
-        let whole = Span::from(begin.elapsed());
-        let computed: Span = run.take_times().into_iter().sum();
-        Ok(whole.saturating_sub(computed))
-    };
-    let beside = (0..TIMED).map(|_| once()).collect::<Result<Vec<_>, EngineError>>()?;
-    Ok(Span::from_ns(middle(beside).ns() / program.segments().len() as u64))
-}
-
-/// The link to the device: its bandwidth from a transfer of everything at once, the latency of a transfer from what many
-/// take longer. `None` when there is nothing to measure.
-fn link(weights: &dyn Residency, needs: &[Bytes]) -> Result<Option<plan::transfer::Link>, EngineError> {
-    let timed = |groups: &[Bytes]| {
-        let once = || {
-            weights.evict(Bytes(0))?;
-            let begin = Instant::now();
-            weights.load(groups)?;
-            while !weights.is_resident()? {
-                std::hint::spin_loop();
-            }
-            Ok(Span::from(begin.elapsed()))
-        };
-        Ok(middle((0..TIMED).map(|_| once()).collect::<Result<Vec<_>, EngineError>>()?))
-    };
-    let (whole, parted) = (timed(&[weights.bytes()])?, timed(needs)?);
-    let latency = Span::from_ns(parted.saturating_sub(whole).ns() / (needs.len() as u64 - 1));
-    Ok(plan::transfer::Link::new(latency, weights.bytes().0 as f64 / whole.as_secs_f64()).ok())
 }
 
 /// The transfer groups of weights, each with its share of a load measured on the first device. Measuring brought weights to

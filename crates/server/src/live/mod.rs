@@ -20,6 +20,7 @@ mod preparing;
 mod rules;
 mod runtime;
 mod scheduler;
+mod travel;
 mod variant;
 
 pub use handle::{
@@ -29,4 +30,5 @@ pub use make::{Calibration, Shelf, measure};
 pub use observe::Observer;
 pub use rules::TenantRule;
 pub use runtime::{Limits, Runtime, RuntimeError, RuntimeOptions};
+pub use travel::{Travel, measure_travel};
 pub use variant::buckets;
