@@ -181,6 +181,9 @@ impl CudaDevice {
         let (parts, overlap) = Self::parts(&gpu, ordinal, options.parts.as_ref(), units)?;
         let architecture = gpu.architecture().map_err(failed)?;
         let cache = Cache::at(options.cache.as_deref());
+        let tuner = Tuner::new(&gpu, options.cache.as_deref(), (&cache, &architecture));
+        let tuner =
+            tuner.map_err(|error: TuneError| CudaError::Failed { ordinal, why: error.to_string() })?;
         let stage = cache.get(include_str!("kernels/stage.cu"), &architecture);
         let stage = stage.map_err(|error| CudaError::Failed { ordinal, why: error.to_string() })?;
         let bytes = |bytes: Bytes| usize::try_from(bytes.0).unwrap_or(usize::MAX);
@@ -197,8 +200,7 @@ impl CudaDevice {
             chunks: Chunks::new(&gpu, bytes(options.weights), CHUNK).map_err(failed)?,
             host: HostPool::new(&gpu),
             cache,
-            tuner: Tuner::new(&gpu, options.cache.as_deref())
-                .map_err(|error: TuneError| CudaError::Failed { ordinal, why: error.to_string() })?,
+            tuner,
             copies: Stream::new(&gpu, 0).map_err(failed)?,
             tuning: Stream::new(&gpu, 0).map_err(failed)?,
             tuning_lock: Mutex::new(()),

@@ -22,6 +22,7 @@ mod program;
 mod queue;
 mod staging;
 mod tune;
+mod verify;
 mod weights;
 
 pub use device::{

@@ -1,6 +1,6 @@
 //! Compiles generated kernels, and keeps what was compiled on disk.
 
-use crate::lower::{Kernel, Lowered};
+use crate::lower::{Kernel, Kind, Lowered};
 use cudarc::nvrtc::{result, sys};
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
@@ -131,6 +131,9 @@ impl Cache {
 pub fn check_own_kernels(arch: &str) -> Result<(), CompileError> {
     for source in [include_str!("kernels/stage.cu"), include_str!("kernels/smid.cu")] {
         compile(source, arch)?;
+    }
+    for kind in [Kind::F32, Kind::F16, Kind::Bf16] {
+        compile(&crate::verify::text(kind), arch)?;
     }
     Ok(())
 }

@@ -97,6 +97,8 @@ struct Bases<'p> {
     weights: &'p Weights,
     /// Stands for every weight while ways are measured: what is multiplied does not matter, and weights may be away.
     stand_in: Option<u64>,
+    /// Whether what stands in is nobody else's.
+    own: bool,
 }
 
 impl Bases<'_> {
@@ -141,6 +143,7 @@ impl Bases<'_> {
             dense_bytes: conv.dense_bytes,
             scratch: self.scratch,
             scratch_bytes,
+            own: self.own,
         }
     }
 }
@@ -217,7 +220,14 @@ impl CudaProgram {
     fn bases(&self, slot: usize) -> Bases<'_> {
         let base = self.shared.arena.base(slot);
         let scratch = base + self.scratch as u64;
-        Bases { slot: base, offsets: &self.offsets, scratch, weights: &self.weights, stand_in: None }
+        Bases {
+            slot: base,
+            offsets: &self.offsets,
+            scratch,
+            weights: &self.weights,
+            stand_in: None,
+            own: false,
+        }
     }
 
     /// Chooses the way of each step, measuring those not known on a slot of the arena.
@@ -234,15 +244,13 @@ impl CudaProgram {
         let arena = &self.shared.arena;
         let room = arena.slot_bytes().saturating_sub(self.scratch + scratch_bytes);
         let mut bases = self.bases(slot.number);
+        if widest > arena.bytes() {
+            let bytes = arena.bytes();
+            return Err(TuneError::NoWay(format!("{widest} bytes of a weight in an arena of {bytes}")));
+        }
+        let beside = bases.scratch + scratch_bytes as u64;
         // It is only read: where a slot has no room beside its activations, any memory will do.
-        bases.stand_in = Some(match widest {
-            _ if widest <= room => bases.scratch + scratch_bytes as u64,
-            _ if widest <= arena.bytes() => arena.base(0),
-            _ => {
-                let bytes = arena.bytes();
-                return Err(TuneError::NoWay(format!("{widest} bytes of a weight in an arena of {bytes}")));
-            }
-        });
+        let anywhere = if widest <= room { beside } else { arena.base(0) };
         let stream = self.shared.tuning_stream();
         let convs: Vec<&Convolution> = (lowered.segments.iter().flatten())
             .filter_map(|step| if let Step::Conv(conv) = step { Some(&**conv) } else { None })
@@ -257,12 +265,16 @@ impl CudaProgram {
                         Ready::Kernel { function: functions[launch.kernel].clone(), launch: launch.clone() }
                     }
                     Step::Gemm(gemm) => {
+                        bases.stand_in = Some(anywhere);
                         let plan =
                             self.shared.tuner.gemm(&gemm.shape, bases.gemm(gemm), bases.scratch, &stream)?;
                         Ready::Gemm { plan, gemm: gemm.clone() }
                     }
                     Step::Conv(conv) => {
                         let epilogue = functions[conv.epilogue.kernel].clone();
+                        let elements = conv.shape.w.iter().product::<usize>().max(conv.shape.y[1]);
+                        bases.own = elements * conv.shape.kind.size() <= room;
+                        bases.stand_in = Some(if bases.own { beside } else { anywhere });
                         let trial = bases.conv(conv, &epilogue, scratch_bytes);
                         let way = self.shared.tuner.conv(&conv.shape, &trial, &stream)?;
                         Ready::Conv { way, conv: conv.clone(), epilogue }

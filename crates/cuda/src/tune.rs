@@ -1,9 +1,11 @@
-//! Which of several ways computes a step fastest: measured once on the device, remembered on disk.
+//! Which of several ways computes a step fastest: measured once on the device, convolutions also checked, remembered on disk.
 
 use crate::blas::{Blas, GemmAddresses, GemmPlan, LibraryError};
 use crate::dnn::{ConvAddresses, ConvPlan, Dnn, NUMBERS};
 use crate::driver::{DriverError, Event, Function, Gpu, Stream};
 use crate::lower::{ConvShape, Convolution, GemmShape, fingerprint};
+use crate::nvrtc::Cache;
+use crate::verify::{Verifier, tolerance};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,6 +42,8 @@ pub(crate) struct ConvTrial<'t> {
     pub(crate) dense_bytes: usize,
     pub(crate) scratch: u64,
     pub(crate) scratch_bytes: usize,
+    /// Whether the operands are nobody else's, so that they may be filled.
+    pub(crate) own: bool,
 }
 
 /// Chosen ways, by shape.
@@ -64,6 +68,7 @@ pub(crate) struct Tuner {
     smallest: Vec<Stream>,
     /// Their kind, by which choices are told apart.
     parts: String,
+    verifier: Verifier,
 }
 
 /// What can go wrong while a step is tuned.
@@ -83,10 +88,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Tuner {
     /// Choices are kept in a file of `folder` named after the device.
-    pub(crate) fn new(gpu: &Gpu, folder: Option<&Path>) -> Result<Self, TuneError> {
+    pub(crate) fn new(
+        gpu: &Gpu,
+        folder: Option<&Path>,
+        (cache, architecture): (&Cache, &str),
+    ) -> Result<Self, TuneError> {
         let name: String =
             gpu.name()?.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-        let file = folder.map(|folder| folder.join(format!("{name}.choices")));
+        let file = folder.map(|folder| folder.join(format!("{name}.ways")));
         let tuner = Self {
             gpu: gpu.clone(),
             blas: Blas::new()?,
@@ -100,6 +109,7 @@ impl Tuner {
             file,
             smallest: Vec::new(),
             parts: String::new(),
+            verifier: Verifier::new(gpu, cache.clone(), architecture)?,
         };
         tuner.learn();
         Ok(tuner)
@@ -117,7 +127,8 @@ impl Tuner {
             if let Some((key, choice)) = line.split_once(' ')
                 && let (Ok(key), Ok(choice)) = (u64::from_str_radix(key, 16), choice.parse())
             {
-                known.entry(key).or_insert(choice);
+                // The last line of a choice counts.
+                known.insert(key, choice);
             }
         }
     }
@@ -140,7 +151,7 @@ impl Tuner {
     }
 
     fn remember(&self, key: u64, choice: usize) {
-        if lock(&self.known).insert(key, choice).is_some() {
+        if lock(&self.known).insert(key, choice) == Some(choice) {
             return;
         }
         // A file that cannot be written costs another measurement, nothing else.
@@ -287,7 +298,11 @@ impl Tuner {
                     let launch = |stream: &Stream| self.launch_conv(way, trial, stream);
                     Some((self.time(stream, launch)?, place))
                 });
-                let Some((_, best)) = times.min() else { return Err(TuneError::NoWay(text)) };
+                let mut times: Vec<(Span, usize)> = times.collect();
+                times.sort_unstable();
+                let Some(best) = self.sound(shape, trial, &ways, &times, stream) else {
+                    return Err(TuneError::NoWay(text));
+                };
                 self.remember(key, ways[best].0);
                 best
             }
@@ -295,6 +310,36 @@ impl Tuner {
         let way = Arc::new(ways.swap_remove(chosen).1);
         lock(&self.convs).insert(text, way.clone());
         Ok(way)
+    }
+
+    /// The fastest of timed ways that computes the convolution; the one that is least off when none is within what its
+    /// precision allows, and the fastest when it cannot be told.
+    fn sound(
+        &self,
+        shape: &ConvShape,
+        trial: &ConvTrial<'_>,
+        ways: &[(usize, ConvWay)],
+        times: &[(Span, usize)],
+        stream: &Stream,
+    ) -> Option<usize> {
+        let fastest = times.first()?.1;
+        if !trial.own || self.verifier.fill(shape, &trial.at, stream).is_none() {
+            return Some(fastest);
+        }
+        let mut least: Option<(f64, usize)> = None;
+        for (_, place) in times {
+            let launch = |stream: &Stream| self.launch_conv(&ways[*place].1, trial, stream).is_ok();
+            let Some(error) = self.verifier.error(shape, &trial.at, stream, launch) else {
+                return Some(fastest);
+            };
+            if error <= tolerance(shape.precision) {
+                return Some(*place);
+            }
+            if least.is_none_or(|(known, _)| error < known) {
+                least = Some((error, *place));
+            }
+        }
+        least.map(|(_, place)| place)
     }
 
     /// Launches a convolution one way.

@@ -53,6 +53,9 @@ const AFFORDED: f64 = 0.7;
 /// A session that is outrun is planned anew after one of so many parts of it.
 const REPLANS: u64 = 8;
 
+/// Who is due within so many runs goes first.
+const DUE: u64 = 3;
+
 /// A run that could begin now.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
@@ -231,15 +234,17 @@ impl DStack {
         let mut begun: Vec<ModelId> = Vec::new();
         models.retain(|model| starts.rows(*model) > 0);
         while !models.is_empty() {
-            // Where units are scarce a full batch goes before one that may yet fill.
-            let mut order: Vec<(bool, u128, ModelId)> = Vec::with_capacity(models.len());
+            // Where units are scarce a full batch goes before one that may yet fill, and who is due soon before all others.
+            let mut order: Vec<(bool, bool, u128, ModelId)> = Vec::with_capacity(models.len());
             for model in &models {
                 let point = self.point(starts.now, starts.world, *model, sizes);
+                let soon = starts.now + point.time * DUE;
+                let waits = !starts.head_deadline(*model).is_some_and(|deadline| deadline <= soon);
                 let fills =
                     !self.has_spare() && starts.rows(*model) < point.rows && can_wait(starts, *model, &point);
-                order.push((fills, self.served.get(model).copied().unwrap_or(0), *model));
+                order.push((waits, fills, self.served.get(model).copied().unwrap_or(0), *model));
             }
-            let Some((_, _, model)) = order.into_iter().min() else { break };
+            let Some((_, _, _, model)) = order.into_iter().min() else { break };
             models.retain(|other| *other != model);
             let point = self.point(starts.now, starts.world, model, sizes);
             // A model with a run under way takes more units only for a full batch, or for who cannot wait for its end.
