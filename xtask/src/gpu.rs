@@ -17,10 +17,13 @@ On the machine with the GPU, in a copy of this folder, with CUDA's libraries in 
   .gpu/experiment cuda preempt OUT tf32 resnet152 resnet50
   .gpu/experiment cuda cycles OUT tf32 resnet152 inception_v3
   .gpu/experiment cuda churn OUT tf32 resnet18 squeezenet1_0
+  .gpu/experiment cuda several OUT tf32 resnet50 resnet152 bert_base      more on a machine with several GPUs
   python3 experiments/pipeswitch/serve.py .gpu/raddle OUT/serve.csv 460 resnet152 inception_v3 bert_base
   .gpu/experiment dstack live OUT [--policies dstack,triton]
   .gpu/experiment sgprs live OUT
   .gpu/experiment sgprs change OUT
+  .gpu/raddle profile MODEL.onnx --spatial --device cuda:0 --gpu-grid 22 --gpu-fine --batches 1,4,16 -o OUT/MODEL.json
+  .gpu/experiment knee live OUT
 
 Copy OUT's tables into experiments/pipeswitch (those of dstack and sgprs into their folders); `cargo xtask bench pipeswitch` judges
 them."#;

@@ -135,12 +135,7 @@ impl Scheduler {
         let begin = Instant::now();
         let turn = turn(&mut self.world, &mut *self.policy, now, &events);
         self.metrics.turn_took(Span::from(begin.elapsed()));
-        for observer in &mut self.observers {
-            observer.turn(now, &events, &turn.accepted);
-        }
-        for event in &events {
-            self.tell(now, event, &mut computed);
-        }
+        // Devices first: a part waits for what was decided, everybody else can wait a little longer.
         let stop = |decision: &Decision| match decision.act {
             Act::Until { run, segment } => Some((run, usize::try_from(segment).ok()?)),
             _ => None,
@@ -148,6 +143,12 @@ impl Scheduler {
         let stops: BTreeMap<RunId, usize> = turn.accepted.iter().filter_map(stop).collect();
         for decision in &turn.accepted {
             self.perform(now, decision, &stops);
+        }
+        for event in &events {
+            self.tell(now, event, &mut computed);
+        }
+        for observer in &mut self.observers {
+            observer.turn(now, &events, &turn.accepted);
         }
         for (decision, refusal) in &turn.refused {
             tracing::error!("policy {} decided the impossible: {decision:?}: {refusal}", self.policy.name());

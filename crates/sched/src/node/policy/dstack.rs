@@ -239,7 +239,7 @@ impl DStack {
             for model in &models {
                 let point = self.point(starts.now, starts.world, *model, sizes);
                 let soon = starts.now + point.time * DUE;
-                let waits = !starts.head_deadline(*model).is_some_and(|deadline| deadline <= soon);
+                let waits = starts.head_deadline(*model).is_none_or(|deadline| deadline > soon);
                 let fills =
                     !self.has_spare() && starts.rows(*model) < point.rows && can_wait(starts, *model, &point);
                 order.push((waits, fills, self.served.get(model).copied().unwrap_or(0), *model));
