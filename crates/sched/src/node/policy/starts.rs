@@ -90,12 +90,18 @@ impl<'w> Starts<'w> {
         let costs = self.world.costs(model);
         let mut most = rows_max.min(self.rows(model)).max(1);
         loop {
-            let time = costs.of_on(most, share);
-            let (requests, rows) = self.batch_until(model, most, self.now + time);
-            // A request of more rows than that goes alone and takes longer.
-            let own = costs.of_on(rows.max(1), share);
-            if rows > 0 && own <= time {
-                return (requests, rows, own);
+            let mut time = costs.of_on(most, share);
+            loop {
+                let (requests, rows) = self.batch_until(model, most, self.now + time);
+                if rows == 0 {
+                    break;
+                }
+                let own = costs.of_on(rows, share);
+                if own <= time {
+                    return (requests, rows, own);
+                }
+                // A request of more rows than that goes alone, and takes longer.
+                time = own;
             }
             if most == 1 || !smaller {
                 return (Vec::new(), 0, time);
