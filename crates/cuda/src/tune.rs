@@ -323,7 +323,8 @@ impl Tuner {
         stream: &Stream,
     ) -> Option<usize> {
         let fastest = times.first()?.1;
-        if !trial.own || self.verifier.fill(shape, &trial.at, stream).is_none() {
+        let scratch = (trial.scratch, trial.scratch_bytes);
+        if !trial.own || self.verifier.fill(shape, &trial.at, scratch, stream).is_none() {
             return Some(fastest);
         }
         let mut least: Option<(f64, usize)> = None;

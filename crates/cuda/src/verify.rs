@@ -117,8 +117,15 @@ impl Verifier {
         Some(found)
     }
 
-    /// Fills the operands of a convolution with numbers between -1 and 1. They must be nobody else's.
-    pub(crate) fn fill(&self, shape: &ConvShape, at: &ConvAddresses, stream: &Stream) -> Option<()> {
+    /// Fills the operands of a convolution, and the scratch memory with its bytes, with numbers between -1 and 1: no way may
+    /// count on what lies there. All of it must be nobody else's.
+    pub(crate) fn fill(
+        &self,
+        shape: &ConvShape,
+        at: &ConvAddresses,
+        (scratch, bytes): (u64, usize),
+        stream: &Stream,
+    ) -> Option<()> {
         let (fill, _) = self.kernels(shape.kind)?;
         let weights: usize = shape.w.iter().product();
         let residual = at.residual.zip(shape.residual_strides);
@@ -127,6 +134,7 @@ impl Verifier {
             // The bias, too, lies where the weights begin while ways are measured.
             Some((at.w, weights.max(shape.y[1]))),
             residual.map(|(at, strides)| (at, extent(shape.y, strides))),
+            Some((scratch, bytes / shape.kind.size())),
         ];
         for (to, count) in all.into_iter().flatten() {
             stream.launch(&fill, [1_024, 1, 1], 256, &[to, count as u64]).ok()?;
