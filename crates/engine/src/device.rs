@@ -96,6 +96,27 @@ pub struct PartitionInfo {
     pub units: u32,
 }
 
+impl PartitionInfo {
+    /// Whether both have a unit of their device in common.
+    #[must_use]
+    pub const fn meets(&self, other: &Self) -> bool {
+        self.first < other.first + other.units && other.first < self.first + self.units
+    }
+
+    /// The two largest of `parts` that have no unit in common; or, `shared`, that are the same, else that have some. Of
+    /// equals the first.
+    #[must_use]
+    pub fn two(parts: &[Self], shared: bool) -> Option<(&Self, &Self)> {
+        let pairs = || (0..parts.len()).flat_map(|b| (0..b).map(move |a| (&parts[a], &parts[b])));
+        let same = |a: &Self, b: &Self| (a.first, a.units) == (b.first, b.units);
+        let largest = |wanted: &dyn Fn(&Self, &Self) -> bool| {
+            let fitting = pairs().filter(|(a, b)| wanted(a, b));
+            fitting.min_by_key(|(a, b)| std::cmp::Reverse(a.units.min(b.units)))
+        };
+        if shared { largest(&same).or_else(|| largest(&Self::meets)) } else { largest(&|a, b| !a.meets(b)) }
+    }
+}
+
 /// Element type and shape of one tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorSpec {
@@ -399,5 +420,41 @@ pub enum EngineError {
 impl fmt::Display for TensorSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&format!("{} {}{:?}", self.name, self.dtype, self.shape))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(all: &[(u32, u32)]) -> Vec<PartitionInfo> {
+        let part = |(id, (first, units)): (u16, &(u32, u32))| PartitionInfo {
+            id: PartitionId(id),
+            name: String::new(),
+            first: *first,
+            units: *units,
+        };
+        (0..).zip(all).map(part).collect()
+    }
+
+    fn found(all: &[(u32, u32)], shared: bool) -> Option<(u16, u16)> {
+        PartitionInfo::two(&parts(all), shared).map(|(a, b)| (a.id.0, b.id.0))
+    }
+
+    #[test]
+    fn neighbours_are_the_largest_parts_there_are() {
+        let grid = [(0, 6), (0, 4), (2, 4), (0, 2), (2, 2), (4, 2)];
+        assert_eq!(found(&grid, false), Some((2, 3)));
+        assert_eq!(found(&[(0, 8), (0, 4), (4, 4)], false), Some((1, 2)));
+        assert_eq!(found(&[(0, 8), (0, 8), (0, 6), (0, 4), (4, 4), (6, 2)], false), Some((3, 4)));
+        assert_eq!(found(&[(0, 8), (0, 8)], false), None);
+        assert_eq!(found(&[(0, 8), (0, 8), (0, 4)], true), Some((0, 1)));
+        assert_eq!(
+            found(&[(0, 8), (0, 4), (4, 4), (4, 4)], true),
+            Some((2, 3)),
+            "the same before the larger"
+        );
+        assert_eq!(found(&[(0, 4), (4, 4)], true), None);
+        assert_eq!(found(&[(0, 5), (3, 5)], true), Some((0, 1)));
     }
 }

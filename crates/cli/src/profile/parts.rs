@@ -98,7 +98,7 @@ pub(super) fn two_of_cores(cores: &[usize], shared: bool) -> anyhow::Result<[Par
 pub(super) fn two_of_device(name: &str, device: &Arc<dyn Device>, shared: bool) -> anyhow::Result<[Part; 2]> {
     let own = device.partitions();
     let half = device.units() / 2;
-    match two(own, shared) {
+    match PartitionInfo::two(own, shared) {
         Some((first, second)) => Ok([Part::of(device, first), Part::of(device, second)]),
         None if shared => bail!(
             "no two parts of {name} have units in common; give --gpu-overlap 2 for two streams of the whole device, or for \
@@ -111,20 +111,6 @@ pub(super) fn two_of_device(name: &str, device: &Arc<dyn Device>, shared: bool) 
             (2 * half).max(1) - 1
         ),
     }
-}
-
-/// The two largest partitions that are disjoint; or that are the same, else have units in common.
-fn two(parts: &[PartitionInfo], shared: bool) -> Option<(&PartitionInfo, &PartitionInfo)> {
-    let pairs = || (0..parts.len()).flat_map(|b| (0..b).map(move |a| (&parts[a], &parts[b])));
-    let same = |a: &PartitionInfo, b: &PartitionInfo| (a.first, a.units) == (b.first, b.units);
-    let meet =
-        |a: &PartitionInfo, b: &PartitionInfo| a.first < b.first + b.units && b.first < a.first + a.units;
-    // Of equals the first.
-    let largest = |wanted: &dyn Fn(&PartitionInfo, &PartitionInfo) -> bool| {
-        let fitting = pairs().filter(|(a, b)| wanted(a, b));
-        fitting.min_by_key(|(a, b)| std::cmp::Reverse(a.units.min(b.units)))
-    };
-    if shared { largest(&same).or_else(|| largest(&meet)) } else { largest(&|a, b| !meet(a, b)) }
 }
 
 /// The cores that an argument names, or all that there are.
@@ -198,40 +184,5 @@ impl Drop for Worker {
             // A thread that panicked has already said so.
             let _ = thread.join();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parts(all: &[(u32, u32)]) -> Vec<PartitionInfo> {
-        let part = |(id, (first, units)): (u16, &(u32, u32))| PartitionInfo {
-            id: PartitionId(id),
-            name: String::new(),
-            first: *first,
-            units: *units,
-        };
-        (0..).zip(all).map(part).collect()
-    }
-
-    fn found(all: &[(u32, u32)], shared: bool) -> Option<(u16, u16)> {
-        two(&parts(all), shared).map(|(a, b)| (a.id.0, b.id.0))
-    }
-
-    #[test]
-    fn neighbours_are_the_largest_parts_there_are() {
-        let grid = [(0, 6), (0, 4), (2, 4), (0, 2), (2, 2), (4, 2)];
-        assert_eq!(found(&grid, false), Some((2, 3)));
-        assert_eq!(found(&[(0, 8), (0, 4), (4, 4)], false), Some((1, 2)));
-        assert_eq!(found(&[(0, 8), (0, 8)], false), None);
-        assert_eq!(found(&[(0, 8), (0, 8), (0, 4)], true), Some((0, 1)));
-        assert_eq!(
-            found(&[(0, 8), (0, 4), (4, 4), (4, 4)], true),
-            Some((2, 3)),
-            "the same before the larger"
-        );
-        assert_eq!(found(&[(0, 4), (4, 4)], true), None);
-        assert_eq!(found(&[(0, 5), (3, 5)], true), Some((0, 1)));
     }
 }

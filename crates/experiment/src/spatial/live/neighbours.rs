@@ -115,29 +115,15 @@ pub(super) fn run(
         }
     }
     let mut found = Vec::new();
-    let [shared, apart] = pairs(device.partitions())?;
-    for (pair, shared) in [(apart, false), (shared, true)] {
+    for shared in [false, true] {
+        let pair = PartitionInfo::two(device.partitions(), shared).context(
+            "neighbours need two streams of the whole device and two parts with nothing in common",
+        )?;
         found.extend(table(&ready, pair, shared, device)?);
     }
     host::csv(&out.join(super::NEIGHBOURS), HEADER, found.iter().map(Suffered::line))?;
     host::say(&format!("{} pairs of neighbours after {:.1} s", found.len(), begin.elapsed().as_secs_f64()));
     Ok(found.iter().map(Suffered::entry).collect())
-}
-
-/// Two parts that are the same, and two that have nothing in common; the largest there are.
-fn pairs(parts: &[PartitionInfo]) -> anyhow::Result<[[PartitionInfo; 2]; 2]> {
-    let apart = |a: &PartitionInfo, b: &PartitionInfo| a.first + a.units <= b.first;
-    let same = |a: &PartitionInfo, b: &PartitionInfo| (a.first, a.units) == (b.first, b.units);
-    let largest = |wanted: &dyn Fn(&PartitionInfo, &PartitionInfo) -> bool| {
-        let pairs = parts.iter().flat_map(|a| parts.iter().map(move |b| (a, b)));
-        pairs.filter(|(a, b)| a.id != b.id && wanted(a, b)).max_by_key(|(a, b)| a.units.min(b.units))
-    };
-    match (largest(&same), largest(&apart)) {
-        (Some(same), Some(apart)) => {
-            Ok([[same.0.clone(), same.1.clone()], [apart.0.clone(), apart.1.clone()]])
-        }
-        _ => bail!("neighbours need two streams of the whole device and two parts with nothing in common"),
-    }
 }
 
 /// A model at each of these batches.
@@ -157,7 +143,7 @@ fn prepare(name: &str, path: &Path, rows: &[u32], device: &dyn Device) -> anyhow
 /// Every one alone, and beside every one that runs without a pause.
 fn table(
     ready: &[Ready],
-    [own, other]: [PartitionInfo; 2],
+    (own, other): (&PartitionInfo, &PartitionInfo),
     shared: bool,
     device: &dyn Device,
 ) -> anyhow::Result<Vec<Suffered>> {
@@ -262,21 +248,4 @@ fn once(device: &dyn Device, queue: &mut dyn Queue, work: &Work) -> Result<Span,
         run.settle_one(queue)?;
     }
     Ok(run.take_times().iter().copied().sum())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_largest_parts_are_compared() {
-        let part =
-            |id, first, units| PartitionInfo { id: PartitionId(id), name: String::new(), first, units };
-        let parts =
-            [part(0, 0, 8), part(1, 0, 8), part(2, 0, 6), part(3, 0, 4), part(4, 4, 4), part(5, 6, 2)];
-        let [same, apart] = pairs(&parts).unwrap();
-        assert_eq!(same.map(|part| part.units), [8, 8]);
-        assert_eq!(apart.map(|part| part.first), [0, 4]);
-        assert!(pairs(&parts[..2]).unwrap_err().to_string().contains("nothing in common"));
-    }
 }
