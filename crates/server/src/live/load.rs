@@ -148,12 +148,12 @@ impl Loader {
             _ => 1,
         });
         let go_on = || if unwanted() { Err(DRAINING.to_owned()) } else { Ok(()) };
-        let version = served.info().version;
-        let made = self.maker.make(&Wanted { model, version, batch_max, alone, free }, queue, go_on)?;
-        let id = self.shared.next_model();
-        let batching = &served.config.batching;
         let sizes: Vec<String> = binding.iter().map(|(name, size)| format!("{name}={size}")).collect();
         let suffix = if sizes.is_empty() { String::new() } else { format!("[{}]", sizes.join(",")) };
+        let name = format!("{}/{}{suffix}", served.name, served.info().version);
+        let made = self.maker.make(&Wanted { model, name, batch_max, alone, free }, queue, go_on)?;
+        let id = self.shared.next_model();
+        let batching = &served.config.batching;
         let spec = ModelSpec {
             id,
             name: format!("{}{suffix}", served.name),

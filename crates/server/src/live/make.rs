@@ -80,8 +80,8 @@ pub(super) struct Made {
 #[derive(Default)]
 pub struct Shelf(Mutex<BTreeMap<Key, Arc<Made>>>);
 
-/// Name and version of a model, its largest batch, its free sizes, and whether it is cut finely.
-type Key = (String, u64, u32, Binding, bool);
+/// As [`Wanted::name`], the largest batch, and whether it is cut finely.
+type Key = (String, u32, bool);
 
 impl std::fmt::Debug for Shelf {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -102,12 +102,23 @@ impl Shelf {
 /// What is to be made.
 pub(super) struct Wanted<'m> {
     pub(super) model: &'m Model,
-    pub(super) version: u64,
+    /// Name, version and free sizes: programs of that name share weights, and nobody else does, because the scheduler moves
+    /// the weights of each alone.
+    pub(super) name: String,
     /// Largest batch; 0 where rows of several requests never share a run.
     pub(super) batch_max: u32,
     /// Rows of a run that is no batch.
     pub(super) alone: usize,
     pub(super) free: Binding,
+}
+
+impl Wanted<'_> {
+    /// The model at a batch.
+    fn at(&self, batch: usize) -> Result<Graph, String> {
+        let sizes = Sizes { batch, free: self.free.clone() };
+        let graph = self.model.at(&sizes).map_err(|error| error.to_string())?;
+        Ok(Graph { name: self.name.clone(), ..graph })
+    }
 }
 
 /// Segments are so many times longer where runs are never stopped.
@@ -133,9 +144,11 @@ impl Maker {
         queue: &mut dyn Queue,
         go_on: impl Fn() -> Result<(), String>,
     ) -> Result<Arc<Made>, String> {
-        let Wanted { model, version, batch_max, free, .. } = wanted;
-        let key = (model.name().to_owned(), *version, *batch_max, free.clone(), self.stops);
+        let Wanted { name, batch_max, .. } = wanted;
+        let key = (name.clone(), *batch_max, self.stops);
         if let Some(made) = self.shelf.as_ref().and_then(|shelf| shelf.get(&key)) {
+            // The scheduler before may have left them there; the next one begins without.
+            leave(&made.sites).map_err(|error| error.to_string())?;
             if self.moves && !made.moves {
                 self.warm(&made.sites).map_err(|error| error.to_string())?;
             }
@@ -148,7 +161,7 @@ impl Maker {
         for rows in sizes {
             go_on()?;
             let batch = if *batch_max > 0 { rows as usize } else { wanted.alone };
-            let graph = model.at(&Sizes { batch, free: free.clone() }).map_err(|error| error.to_string())?;
+            let graph = wanted.at(batch)?;
             let cuts = match &mut cuts {
                 Some(cuts) => cuts,
                 none => none.insert(self.cut(wanted, &graph, queue)?),
@@ -255,8 +268,7 @@ impl Maker {
             return Ok(Segmentation::of(graph, &self.segments));
         };
         let batch = if wanted.batch_max > 0 { wanted.batch_max as usize } else { graph.batch };
-        let sizes = Sizes { batch, free: wanted.free.clone() };
-        let largest = wanted.model.at(&sizes).map_err(|error| error.to_string())?;
+        let largest = wanted.at(batch)?;
         let whole = Segmentation::of(&largest, &SegmentOptions { segments_max: 1, flops_min: 0 });
         let cut = whole.apply(&largest).map_err(|error| error.to_string())?;
         let program = device.prepare(&largest, &cut).map_err(|error| error.to_string())?;
@@ -294,11 +306,15 @@ fn plan_travel(
     Ok(())
 }
 
+/// Takes weights off every device.
+fn leave(sites: &[Site]) -> Result<(), EngineError> {
+    sites.iter().flat_map(|site| &site.weights).try_for_each(|weights| weights.evict(Bytes(0)))
+}
+
 /// The transfer groups of weights, each with its share of a load measured on the first device. Measuring brought weights to
 /// devices; from here on the scheduler says when they are there.
 fn travel(sites: &[Site]) -> Result<Vec<WeightGroup>, EngineError> {
-    let all = sites.iter().flat_map(|site| &site.weights);
-    all.clone().try_for_each(|weights| weights.evict(Bytes(0)))?;
+    leave(sites)?;
     let timed = |weights: &Arc<dyn Residency>| {
         let begin = Instant::now();
         weights.load(&[])?;
