@@ -44,6 +44,8 @@ enum Pending {
     Arrive { stream: usize },
     Start { run: RunId, window_latest: Time },
     Resume { run: RunId },
+    /// It computes no more; whoever runs it knows a little later.
+    Quit { run: RunId, epoch: u32 },
     Park { run: RunId, epoch: u32, segment: usize },
     Finish { run: RunId, epoch: u32 },
     Abandon { run: RunId, epoch: u32 },
@@ -205,6 +207,11 @@ impl Simulation {
                 self.begin(now, run)?;
                 Some(Event::RunResumed { run })
             }
+            Pending::Quit { run, epoch } => {
+                self.runs.get(&run).filter(|truth| truth.epoch == epoch)?;
+                self.leave(now, run);
+                None
+            }
             Pending::Park { run, epoch, segment } => {
                 let truth = self.runs.get_mut(&run).filter(|truth| truth.epoch == epoch)?;
                 let segments = truth.park();
@@ -283,6 +290,9 @@ impl Simulation {
             Next::Park(at, segment) => (at, Pending::Park { run, epoch, segment }),
             Next::Abandon(at) => (at, Pending::Abandon { run, epoch }),
         };
+        if self.launch > Span::ZERO {
+            self.schedule(at, Pending::Quit { run, epoch });
+        }
         self.schedule(at + self.launch, pending);
     }
 

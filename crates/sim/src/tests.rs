@@ -37,6 +37,7 @@ fn scenario(text: &str) -> Scenario {
                 });
             }
             "space" => scenario.space = Some(space(&words)),
+            "launch" => scenario.launch_us = words[1].parse::<u64>().unwrap() * 1_000,
             "apart" => scenario.rules.push(RuleEntry::Apart([words[1].into(), words[2].into()])),
             "floor" => scenario
                 .rules

@@ -43,6 +43,8 @@ struct Settings {
     precision: String,
     /// Multiprocessors between two sizes of parts.
     grid: u32,
+    /// Streams of each part.
+    part_streams: u32,
     /// Parts of the smallest groups there are, which cover the whole device.
     fine: bool,
     /// Streams of the whole device, and runs that one multiprocessor may bear.
@@ -111,6 +113,7 @@ fn device(settings: &Settings, out: &Path) -> anyhow::Result<Arc<dyn Device>> {
         cache: Some(out.join("cache")),
         parts: Some(PartOptions {
             grid: settings.grid,
+            streams: settings.part_streams,
             fine: settings.fine,
             overlap: settings.streams.into(),
             ..PartOptions::default()
@@ -248,7 +251,6 @@ pub(super) fn run(folder: &Path, out: &Path, only: Option<&str>) -> anyhow::Resu
         drop(handle);
         runtime.stop();
         let records = read(&journal)?;
-        std::fs::remove_file(&journal)?;
         let live = foretell::Live {
             settings: &settings,
             policy,
