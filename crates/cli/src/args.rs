@@ -157,10 +157,6 @@ pub(crate) struct DeviceArgs {
     /// Parts of a GPU: every range of multiples of so many multiprocessors, made as green contexts at start.
     #[arg(long, default_value_t = 0)]
     pub(crate) gpu_grid: u32,
-    /// Streams of each part of the grid: with two and an overlap of two, dstack begins a run before the end of the one before
-    /// it is seen.
-    #[arg(long, default_value_t = 1)]
-    pub(crate) gpu_part_streams: u32,
     /// Single parts of a GPU, for example "0-31;32-63x2": multiprocessors 0 to 31, and 32 to 63 with two streams.
     #[arg(long)]
     pub(crate) gpu_parts: Option<String>,

@@ -200,7 +200,6 @@ fn gpu_parts(args: &DeviceArgs) -> anyhow::Result<Option<PartOptions>> {
     let parts = texts.map(part).collect::<anyhow::Result<_>>()?;
     Ok(Some(PartOptions {
         grid: args.gpu_grid,
-        streams: args.gpu_part_streams,
         parts,
         overlap: args.gpu_overlap,
         only: false,

@@ -8,7 +8,7 @@ use crate::gate::Gate;
 use crate::lower::{self, Lowered, Precision};
 use crate::nvrtc::Cache;
 use crate::parts::{self, PartOptions, PartWanted};
-use crate::program::CudaProgram;
+use crate::program::{Audited, CudaProgram};
 use crate::queue::CudaQueue;
 use crate::staging::{Copiers, Staging};
 use crate::tune::{TuneError, Tuner};
@@ -365,6 +365,15 @@ fn own(program: &dyn Program) -> Result<&CudaProgram, EngineError> {
 pub fn step_times(program: &dyn Program) -> Result<Vec<(String, Span)>, EngineError> {
     let program = own(program)?;
     program.step_times(&program.shared.tuning_stream())
+}
+
+/// Every convolution of a program compared with its operands in its place; all weights must be there, and nothing else run.
+///
+/// # Errors
+/// When it is not a program of this backend, or the device fails.
+pub fn audit(program: &dyn Program) -> Result<Vec<Audited>, EngineError> {
+    let program = own(program)?;
+    program.audit(&program.shared.tuning_stream())
 }
 
 /// How the steps of a program are computed, each way with its number of steps.

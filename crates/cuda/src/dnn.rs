@@ -119,7 +119,8 @@ pub(crate) struct ConvPlan {
     /// Bytes of scratch memory it wants.
     pub(crate) workspace: usize,
     bias: bool,
-    residual: bool,
+    /// Whether it adds a tensor to the result.
+    pub(crate) residual: bool,
 }
 
 /// Addresses of a convolution's operands.
@@ -399,8 +400,7 @@ fn activation(activation: Activation) -> Result<Arc<Descriptor>, LibraryError> {
 }
 
 /// Whether an engine computes as a precision promises: single precision does not round its operands for tensor cores,
-/// operands of fewer bits are summed in single and not transformed (Winograd's transforms lose the bits they have: with TF32 a
-/// ResNet-50 was 17 % off).
+/// operands of fewer bits are summed in single and not transformed (Winograd's transforms lose the bits they have).
 fn exact_enough(config: &Arc<Descriptor>, precision: Precision) -> bool {
     use sys::cudnnBackendNumericalNote_t as Note;
     let Ok(engine) = Builder::new(Desc::CUDNN_BACKEND_ENGINE_DESCRIPTOR) else { return false };

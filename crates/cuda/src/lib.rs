@@ -26,7 +26,7 @@ mod verify;
 mod weights;
 
 pub use device::{
-    CudaDevice, CudaError, CudaOptions, devices, forget_graphs, grain, introduce, load_pageable,
+    CudaDevice, CudaError, CudaOptions, audit, devices, forget_graphs, grain, introduce, load_pageable,
     packed_weights, step_times, transfer_latency, transfer_time, ways,
 };
 pub use enclosure::{
@@ -38,3 +38,4 @@ pub use lower::Precision;
 pub use nvrtc::{CompileError, check_kernels, check_own_kernels};
 pub use offer::{Offer, PartsOffered, offer};
 pub use parts::{PartOptions, PartWanted};
+pub use program::Audited;

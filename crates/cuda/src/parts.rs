@@ -6,8 +6,6 @@
 pub struct PartOptions {
     /// Every range of multiples of so many multiprocessors; 0 for none.
     pub grid: u32,
-    /// Streams of each range: with two a run may begin on a range before the end of the one before it is seen; 0 is 1.
-    pub streams: u32,
     /// Single parts.
     pub parts: Vec<PartWanted>,
     /// Runs that one multiprocessor may bear at once: as many streams has the whole device.
@@ -57,8 +55,7 @@ pub(crate) fn layout(
         let steps = usable / wanted.grid;
         for length in 1..=steps {
             for first in 0..=steps - length {
-                let (first, units) = (first * wanted.grid, length * wanted.grid);
-                let part = PartWanted { first, units, streams: wanted.streams.max(1) };
+                let part = PartWanted { first: first * wanted.grid, units: length * wanted.grid, streams: 1 };
                 if part.units < total {
                     parts.push(part);
                 }
@@ -121,8 +118,6 @@ mod tests {
         );
         let only = PartOptions { only: true, ..wanted };
         assert_eq!(layout(&only, H200).unwrap(), [part(0, 128, 1), part(0, 64, 1), part(64, 64, 1)]);
-        let twice = PartOptions { streams: 2, ..only };
-        assert_eq!(layout(&twice, H200).unwrap(), [part(0, 128, 2), part(0, 64, 2), part(64, 64, 2)]);
         let fine = PartOptions { grid: 8, ..PartOptions::default() };
         assert_eq!(layout(&fine, H200).unwrap().len(), 16 * 17 / 2 + 1);
     }

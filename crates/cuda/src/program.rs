@@ -1,5 +1,9 @@
 //! A program on the device: its steps resolved to addresses, captured once per slot of the arena, and the state of a run.
 
+mod audit;
+
+pub use audit::Audited;
+
 use crate::arena::{self, Slot};
 use crate::blas::{GemmAddresses, GemmPlan};
 use crate::buffer::{CudaBuffer, mismatch};

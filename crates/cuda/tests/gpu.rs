@@ -265,30 +265,30 @@ fn outputs_may_leave_as_they_were_computed() {
 }
 
 #[test]
-fn rounded_operands_stay_near_single_precision() {
-    // An engine for TF32 was up to 18 % off on strided windows of one element that stand alone where a segment ends.
-    for (name, batch) in [("resnet50", 7), ("resnet50", 16), ("resnet101", 2)] {
+fn convolutions_are_right_in_their_place() {
+    // Fused kernels of cuDNN read what they add before the kernel before them is over: in graphs these were up to 18 % off,
+    // each in one convolution behind the one that had written its residual.
+    let cases = [
+        ("resnet50", 7, Precision::Tf32, 3e-3),
+        ("resnet50", 16, Precision::Tf32, 3e-3),
+        ("resnet152", 7, Precision::Tf32, 3e-3),
+        ("resnet18", 16, Precision::Bf16, 2e-2),
+        ("mobilenet_v2", 1, Precision::Fp16, 2e-2),
+    ];
+    for (name, batch, precision, most) in cases {
         let file = zoo::build(name, &ZooOptions::default()).unwrap();
         let model = Model::from_bytes(name, zoo::encode(&file), &ImportLimits::default()).unwrap();
         let graph = model.at(&Sizes::batch(batch)).unwrap();
-        let answers = [Precision::Fp32, Precision::Tf32].map(|precision| {
-            let (weights, slot) = (Bytes(512 << 20), Bytes(1 << 30));
-            let options = CudaOptions { precision, weights, slot, ..options() };
-            let device = CudaDevice::open(0, &options).unwrap();
-            let program = device.prepare(&graph, &segment(&graph, &SegmentOptions::default())).unwrap();
-            let bytes = counted(&device, &program).unwrap();
-            bytes
-                .as_chunks::<4>()
-                .0
-                .iter()
-                .map(|bytes| f64::from(f32::from_le_bytes(*bytes)))
-                .collect::<Vec<f64>>()
-        });
-        let [single, rounded] = &answers;
-        let norm: f64 = single.iter().map(|x| x * x).sum();
-        let off: f64 = single.iter().zip(rounded).map(|(x, y)| (x - y) * (x - y)).sum();
-        let error = (off / norm).sqrt();
-        assert!(error < 3e-3, "{name} at batch {batch}: {error:e}");
+        let (weights, slot) = (Bytes(512 << 20), Bytes(1 << 30));
+        let device = CudaDevice::open(0, &CudaOptions { precision, weights, slot, ..options() }).unwrap();
+        let program = device.prepare(&graph, &segment(&graph, &SegmentOptions::default())).unwrap();
+        counted(&device, &program).unwrap();
+        let found = cuda::audit(&*program).unwrap();
+        assert!(found.len() > 15, "{name}: {}", found.len());
+        for one in found {
+            let error = one.alone.max(one.in_place);
+            assert!(error < most, "{name} at batch {batch} in {}: {one:?}", precision.name());
+        }
     }
 }
 

@@ -41,16 +41,43 @@ pub struct Simulation {
 /// Something scheduled for later.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Pending {
-    Arrive { stream: usize },
-    Start { run: RunId, window_latest: Time },
-    Resume { run: RunId },
+    Arrive {
+        stream: usize,
+    },
+    Start {
+        run: RunId,
+        window_latest: Time,
+    },
+    Resume {
+        run: RunId,
+    },
     /// It computes no more; whoever runs it knows a little later.
-    Quit { run: RunId, epoch: u32 },
-    Park { run: RunId, epoch: u32, segment: usize },
-    Finish { run: RunId, epoch: u32 },
-    Abandon { run: RunId, epoch: u32 },
-    Groups { device: DeviceId, model: ModelId, groups: u32 },
-    Evicted { device: DeviceId, model: ModelId },
+    Quit {
+        run: RunId,
+        epoch: u32,
+    },
+    Park {
+        run: RunId,
+        epoch: u32,
+        segment: usize,
+    },
+    Finish {
+        run: RunId,
+        epoch: u32,
+    },
+    Abandon {
+        run: RunId,
+        epoch: u32,
+    },
+    Groups {
+        device: DeviceId,
+        model: ModelId,
+        groups: u32,
+    },
+    Evicted {
+        device: DeviceId,
+        model: ModelId,
+    },
 }
 
 /// What a simulation gave.

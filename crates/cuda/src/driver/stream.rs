@@ -3,7 +3,7 @@
 use super::{DriverError, Gpu, GreenContext, driver};
 use cudarc::driver::sys;
 use std::ffi::CString;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use vocab::Span;
 
 /// An ordered queue of work on the device.
@@ -13,6 +13,8 @@ pub(crate) struct Stream {
     raw: sys::CUstream,
     /// The part of the device it stays on, if it is not the whole.
     part: Option<Arc<GreenContext>>,
+    /// Addresses of the nodes of the graph being captured that must be over before any that follow them begin.
+    fences: Mutex<Vec<usize>>,
 }
 
 // SAFETY: stream handles may be used from any thread; each of ours is used by one at a time.
@@ -27,7 +29,7 @@ impl Stream {
         let mut raw = std::ptr::null_mut();
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         driver!(cuStreamCreateWithPriority(&raw mut raw, flags, priority))?;
-        Ok(Self { gpu: gpu.clone(), raw, part: None })
+        Ok(Self { gpu: gpu.clone(), raw, part: None, fences: Mutex::default() })
     }
 
     /// A stream that stays on a part of the device.
@@ -37,7 +39,7 @@ impl Stream {
         let mut raw = std::ptr::null_mut();
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         driver!(cuGreenCtxStreamCreate(&raw mut raw, part.raw(), flags, 0))?;
-        Ok(Self { gpu: gpu.clone(), raw, part: Some(part.clone()) })
+        Ok(Self { gpu: gpu.clone(), raw, part: Some(part.clone()), fences: Mutex::default() })
     }
 
     /// The part it stays on: what is captured on it runs there.
@@ -131,6 +133,31 @@ impl Stream {
         ))
     }
 
+    /// In a capture: what comes next begins when all before it is over. Kernels of the libraries may begin while the kernel
+    /// before them ends (programmatic dependent launch), and wait for it themselves, but not for everything they read.
+    pub(crate) fn fence(&self) -> Result<(), DriverError> {
+        let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+        let (mut nodes, mut edges, mut count) = (std::ptr::null(), std::ptr::null(), 0);
+        let none = std::ptr::null_mut();
+        driver!(cuStreamGetCaptureInfo_v3(
+            self.raw,
+            &raw mut status,
+            none,
+            std::ptr::null_mut(),
+            &raw mut nodes,
+            &raw mut edges,
+            &raw mut count
+        ))?;
+        if status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE || count == 0 {
+            return Ok(());
+        }
+        // SAFETY: the driver gives so many nodes, which stay valid until the next call with this stream.
+        let nodes: &[sys::CUgraphNode] = unsafe { std::slice::from_raw_parts(nodes, count) };
+        let mut fences = self.fences.lock().unwrap_or_else(PoisonError::into_inner);
+        fences.extend(nodes.iter().map(|node| node.addr()));
+        Ok(())
+    }
+
     /// What `record` launches on this stream, as a graph.
     pub(crate) fn capture<E: From<DriverError>>(
         &self,
@@ -141,16 +168,46 @@ impl Stream {
         let recorded = record();
         let mut graph = std::ptr::null_mut();
         let ended = driver!(cuStreamEndCapture(self.raw, &raw mut graph));
+        let fences = std::mem::take(&mut *self.fences.lock().unwrap_or_else(PoisonError::into_inner));
         recorded?;
         ended?;
         let mut raw = std::ptr::null_mut();
-        let made = driver!(cuGraphInstantiateWithFlags(&raw mut raw, graph, 0));
+        let made = complete(graph, &fences)
+            .and_then(|()| driver!(cuGraphInstantiateWithFlags(&raw mut raw, graph, 0)));
         let _ = driver!(cuGraphDestroy(graph));
         made?;
         let executable = Executable { raw };
         driver!(cuGraphUpload(raw, self.raw))?;
         Ok(executable)
     }
+}
+
+/// Makes who follows one of `fences` wait for its end, where it would begin before that.
+fn complete(graph: sys::CUgraph, fences: &[usize]) -> Result<(), DriverError> {
+    if fences.is_empty() {
+        return Ok(());
+    }
+    let whole = sys::CUgraphEdgeData { from_port: 0, to_port: 0, type_: 0, reserved: [0; 5] };
+    let mut nodes = 0;
+    driver!(cuGraphGetNodes(graph, std::ptr::null_mut(), &raw mut nodes))?;
+    // What is captured on one stream is a chain with few branches.
+    let mut count = 4 * nodes + 64;
+    let (mut from, mut to) = (vec![std::ptr::null_mut(); count], vec![std::ptr::null_mut(); count]);
+    let mut kinds = vec![whole; count];
+    driver!(cuGraphGetEdges_v2(
+        graph,
+        from.as_mut_ptr(),
+        to.as_mut_ptr(),
+        kinds.as_mut_ptr(),
+        &raw mut count
+    ))?;
+    for ((from, to), kind) in from.iter().zip(&to).zip(&kinds).take(count) {
+        if kind.type_ != whole.type_ && fences.contains(&from.addr()) {
+            driver!(cuGraphRemoveDependencies_v2(graph, from, to, kind, 1))?;
+            driver!(cuGraphAddDependencies_v2(graph, from, to, &raw const whole, 1))?;
+        }
+    }
+    Ok(())
 }
 
 /// What the driver says of something it may still be doing.

@@ -195,3 +195,32 @@ fn read(outputs: &[Box<dyn engine::Buffer>]) -> anyhow::Result<Vec<Output>> {
     };
     outputs.iter().map(|buffer| one(&**buffer)).collect()
 }
+
+/// Every convolution of networks compared with its operands, by itself and in its place.
+pub(crate) fn audit(kind: &str, sizes: &str, names: &[&str]) -> anyhow::Result<bool> {
+    let precision = *precisions(kind)?.first().context("no precision")?;
+    let mut sound = true;
+    for (name, batch) in names.iter().flat_map(|name| sizes.split(',').map(move |batch| (name, batch))) {
+        let device = gpu(precision, None)?;
+        let graph = at(&load(name)?, batch.parse()?)?;
+        let program = device.prepare(&graph, &segment(&graph, &SegmentOptions::default()))?;
+        let mut queue = device.open(PartitionId(0))?;
+        let mut given = inputs(&device, &*program)?;
+        fill(&mut given, 1)?;
+        run_through(&mut *queue, &program, given)?;
+        let found = ::cuda::audit(&*program)?;
+        host::print(&format!("{name} b{batch} {}: {} convolutions", precision.name(), found.len()));
+        for one in found {
+            let ok = one.alone.max(one.in_place) < tolerance(precision);
+            sound &= ok;
+            let (alone, in_place, segment) = (one.alone, one.in_place, one.segment);
+            let way = one.way.map_or_else(|| "?".to_owned(), |way| way.to_string());
+            let verdict = if ok { "ok" } else { "SHORT" };
+            host::print(&format!(
+                "{verdict:<5} alone {alone:.1e} in place {in_place:.1e} way {way:<3} segment {segment:<3} {}",
+                one.name
+            ));
+        }
+    }
+    Ok(sound)
+}

@@ -20,6 +20,7 @@ pub(crate) fn run(arguments: &[&str]) -> anyhow::Result<bool> {
         ["check", out, precisions, batches, models @ ..] => {
             check::run(Path::new(out), precisions, batches, models)
         }
+        ["audit", precision, batches, models @ ..] => check::audit(precision, batches, models),
         ["latency", out, precisions, batches, models @ ..] => {
             latency::run(Path::new(out), precisions, batches, models)
         }
@@ -32,7 +33,7 @@ pub(crate) fn run(arguments: &[&str]) -> anyhow::Result<bool> {
         ["several", out, precision, models @ ..] => several::run(Path::new(out), precision, models),
         ["steps", precision, batch, model] => latency::steps(precision, batch, model),
         _ => bail!(
-            "name a part: report | conformance | check OUT PRECISIONS BATCHES MODEL… | latency OUT PRECISIONS BATCHES MODEL… | \
+            "name a part: report | conformance | check OUT PRECISIONS BATCHES MODEL… | audit PRECISION BATCHES MODEL… | latency OUT PRECISIONS BATCHES MODEL… | \
              switch OUT PRECISIONS MODEL… | preempt OUT PRECISION LOW HIGH | cycles OUT PRECISION BATCH INFERENCE | \
              churn OUT PRECISION MODEL… | several OUT PRECISION MODEL… | steps PRECISION BATCH MODEL"
         ),

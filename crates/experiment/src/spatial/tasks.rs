@@ -102,11 +102,11 @@ fn device(settings: &Settings, way: &Way, out: &Path) -> anyhow::Result<Arc<dyn 
         PartOptions { overlap: way.streams, ..PartOptions::default() }
     } else {
         PartOptions {
+            grid: 0,
             parts: contexts(way, cuda::grain(0, true)?),
             overlap: 64,
             only: true,
             fine: true,
-            ..PartOptions::default()
         }
     };
     Ok(Arc::new(open(Some(parts))?))

@@ -103,13 +103,6 @@ impl Learned {
         let known = self.measured.min(REMEMBERED);
         self.believed = self.recent[..known].iter().copied().max().unwrap_or(self.prior_total);
     }
-
-    /// The mean of the latest runs.
-    fn usual(&self) -> Span {
-        let known = self.measured.min(REMEMBERED);
-        let sum: Span = self.recent[..known].iter().copied().sum();
-        u64::try_from(known).ok().filter(|known| *known > 0).map_or(self.prior_total, |n| sum.scale(1, n))
-    }
 }
 
 impl Costs {
@@ -189,16 +182,6 @@ impl Costs {
             return Span::ZERO;
         }
         left.scale(self.of_on(rows, share).ns(), bucket.prior_total.ns())
-    }
-
-    /// What is left from `segment` on of a run of `rows` on a part of `share` units, as it usually is: the belief is the worst
-    /// of the latest runs, this their mean.
-    #[must_use]
-    pub fn usual_from(&self, rows: u32, segment: u32, share: Option<u32>) -> Span {
-        let left = self.span_of(rows, segment, u32::MAX, share);
-        let at = self.index(rows);
-        let measured = share.map_or(Some(&self.buckets), |units| self.parts.get(&units));
-        measured.map_or(left, |buckets| left.scale(buckets[at].usual().ns(), buckets[at].believed.ns().max(1)))
     }
 
     /// Segments of a run.

@@ -17,9 +17,6 @@ mod admit;
 /// Arrivals of a model from which its rate is estimated.
 const ARRIVALS: usize = 64;
 
-/// So much more than the latest run count those before it in what runs take beyond their segments.
-const BEYOND: u64 = 15;
-
 /// Everything known about the node.
 #[derive(Clone, Debug, Default)]
 pub struct NodeWorld {
@@ -35,8 +32,6 @@ pub struct NodeWorld {
     ends: Ends,
     memory: Memory,
     space: Space,
-    /// How long runs hold their partition beyond their segments, lately.
-    beyond: Span,
 }
 
 #[derive(Clone, Debug)]
@@ -370,23 +365,6 @@ impl NodeWorld {
         run.running_since().map_or(left, |since| left - now.since(since))
     }
 
-    /// How long runs hold their partition beyond their segments, lately: from their beginning until the first segment does, and
-    /// from the end of the last until it is known.
-    #[must_use]
-    pub const fn beyond(&self) -> Span {
-        self.beyond
-    }
-
-    /// When `run` usually begins to leave its partition: a run begun then finds the device free, if it takes as long to begin
-    /// as this one takes beyond its segments. None where it is not under way, or where nothing is lost between runs.
-    #[must_use]
-    pub fn leaves(&self, run: &Run) -> Option<Time> {
-        let since = run.running_since().filter(|_| self.beyond > Span::ZERO)?;
-        let share = self.space.share(run.partition);
-        let left = self.costs(run.model).usual_from(run.rows, run.next_segment, share);
-        Some(since + (left - self.beyond))
-    }
-
     /// Asserts every invariant; simulations and tests call it after each turn.
     ///
     /// # Panics
@@ -586,11 +564,6 @@ impl NodeWorld {
         let busy = run.busy + segments.iter().copied().sum();
         let (rows, teaches) = (run.rows, !run.cold && !run.moved);
         let (model, share) = (run.model, self.space.share(run.partition));
-        if let Some(since) = run.running_since().filter(|_| teaches && run.parks == 0) {
-            let beyond = now.since(since) - busy;
-            let before = if self.beyond == Span::ZERO { beyond } else { self.beyond };
-            self.beyond = (before * BEYOND + beyond).scale(1, BEYOND + 1);
-        }
         if let Some(model) = self.find_model_mut(model).filter(|_| teaches) {
             model.costs.learn_on(rows, share, busy);
         }

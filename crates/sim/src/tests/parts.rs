@@ -88,6 +88,27 @@ fn runs_on_the_same_units_slow_each_other() {
 }
 
 #[test]
+fn a_run_whose_end_is_on_its_way_slows_nobody() {
+    // The first computes from 2 to 12 and is known to be over at 14; the second has the units for itself from 12 on.
+    let text = "
+        launch 2
+        space 4 0+4 0+4 overlap=2
+        model a 1:10 on2:1:20
+        at 0 a
+        at 10 a";
+    check(
+        "fifo",
+        text,
+        expect![[r#"
+        0      start run0 of m0 on p0: r0, because it had waited longest
+        10     start run1 of m0 on p1: r1, because it had waited longest
+        14     run0 finished
+        24     run1 finished
+    "#]],
+    );
+}
+
+#[test]
 fn neighbours_on_disjoint_parts_slow_each_other_as_measured() {
     let text = "
         space 4 0+2 2+2
@@ -175,41 +196,6 @@ fn dstack_runs_models_side_by_side_at_their_knees() {
         20     run3 finished
     "#]],
     );
-}
-
-#[test]
-fn dstack_passes_units_on_before_the_host_sees_the_end() {
-    // A run computes from 1 to 11, and the host knows at 12. What it loses there is known from the second run on: each then
-    // begins to compute when the one before it ends.
-    let text = "
-        launch 1
-        space 4 0+4 0+4 overlap=2
-        model a 1:10 slo=100
-        at 0 a
-        at 0 a
-        at 0 a
-        at 0 a";
-    check("dstack", text, expect![[r#"
-        0      start run0 of m0 on p0: r0, because the timetable gives it 4 units now
-        12     run0 finished
-        12     start run1 of m0 on p0: r1, because 4 units were idle and its model had been served least
-        22     start run2 of m0 on p1: r2, because 4 units were idle and its model had been served least
-        24     run1 finished
-        32     start run3 of m0 on p0: r3, because 4 units were idle and its model had been served least
-        34     run2 finished
-        44     run3 finished
-    "#]]);
-    // Without a second stream there is nowhere to begin.
-    check("dstack", &text.replace("0+4 0+4", "0+4"), expect![[r#"
-        0      start run0 of m0 on p0: r0, because the timetable gives it 4 units now
-        12     run0 finished
-        12     start run1 of m0 on p0: r1, because 4 units were idle and its model had been served least
-        24     run1 finished
-        24     start run2 of m0 on p0: r2, because 4 units were idle and its model had been served least
-        36     run2 finished
-        36     start run3 of m0 on p0: r3, because 4 units were idle and its model had been served least
-        48     run3 finished
-    "#]]);
 }
 
 #[test]

@@ -43,8 +43,6 @@ struct Settings {
     precision: String,
     /// Multiprocessors between two sizes of parts.
     grid: u32,
-    /// Streams of each part.
-    part_streams: u32,
     /// Parts of the smallest groups there are, which cover the whole device.
     fine: bool,
     /// Streams of the whole device, and runs that one multiprocessor may bear.
@@ -113,7 +111,6 @@ fn device(settings: &Settings, out: &Path) -> anyhow::Result<Arc<dyn Device>> {
         cache: Some(out.join("cache")),
         parts: Some(PartOptions {
             grid: settings.grid,
-            streams: settings.part_streams,
             fine: settings.fine,
             overlap: settings.streams.into(),
             ..PartOptions::default()

@@ -9,8 +9,7 @@
 //! ```
 //!
 //! The timetable is made for each session anew, from what runs are believed to take and the rates seen. Ours, not the
-//! paper's: where those rates leave no slack, the units a row takes count more than the knee's haste; and units are passed on
-//! a little before their run usually leaves them, so that the device does not wait for the host in between.
+//! paper's: where those rates leave no slack, the units a row takes count more than the knee's haste.
 
 use super::starts::{Point, Sizes, Starts, Terms, best_point, promise, row_gap, units_of};
 use crate::Policy;
@@ -34,8 +33,6 @@ pub struct DStack {
     /// Where each model runs in this session.
     points: BTreeMap<ModelId, Point>,
     terms: Terms,
-    /// When the next run is about to leave while others wait.
-    passes: Option<Time>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -276,18 +273,18 @@ impl DStack {
         let (world, now) = (starts.world, starts.now);
         let mut best: Option<Candidate> = None;
         // Parts of one size come one after another.
-        let mut sized = (0, 0, Span::ZERO);
+        let mut size = (0, 0, Span::ZERO);
         for partition in starts.parts.idle() {
             let units = units_of(world, partition, sizes);
             if units > point.units {
                 continue;
             }
-            if sized.0 != units {
+            if size.0 != units {
                 let share = sizes.share(units);
                 let (_, rows, time) = starts.batch_in_time(model, point.rows, share, self.has_spare());
-                sized = (units, rows, time);
+                size = (units, rows, time);
             }
-            let (_, rows, time) = sized;
+            let (_, rows, time) = size;
             if rows == 0 {
                 continue;
             }
@@ -375,7 +372,6 @@ impl Policy<NodeWorld> for DStack {
     fn decide(&mut self, now: Time, world: &NodeWorld) -> Vec<Decision> {
         let sizes = Sizes::of(world);
         let mut starts = Starts::new(now, world);
-        starts.parts.pass_on(now);
         starts.reject_hopeless();
         if self.session.is_none_or(|(_, end)| now >= end) || self.is_outrun(now, world, &sizes) {
             self.session = None;
@@ -385,8 +381,6 @@ impl Policy<NodeWorld> for DStack {
         }
         self.mandatory(&mut starts, &sizes);
         self.opportunistic(&mut starts, &sizes);
-        let leaves = world.runs().filter_map(|run| world.leaves(run)).filter(|at| *at > now);
-        self.passes = leaves.min().filter(|_| world.waiting_len() > 0);
         starts.decisions
     }
 
@@ -394,6 +388,6 @@ impl Policy<NodeWorld> for DStack {
         let reserved = self.timetable.iter().map(|entry| entry.begin);
         let over = self.timetable.iter().map(|entry| entry.end);
         let session = self.session.map(|(_, end)| end).filter(|_| !self.timetable.is_empty());
-        reserved.chain(over).chain(session).chain(self.passes).filter(|at| *at > now).min()
+        reserved.chain(over).chain(session).filter(|at| *at > now).min()
     }
 }
