@@ -10,6 +10,8 @@ pub(crate) struct TrueRun {
     pub(crate) rows: u32,
     /// How much slower than its profile it is.
     pub(crate) factor: f64,
+    /// From its decision to its first instruction, and from an edge to its report.
+    pub(crate) launch: Span,
     /// True time of each segment on its partition with nobody in its way.
     segments: Vec<Span>,
     /// When the weights of each segment are there; empty when all are.
@@ -53,7 +55,7 @@ impl TrueRun {
     pub(crate) fn new(
         (model, partition, rows): (ModelId, PartitionId, u32),
         segments: Vec<Span>,
-        factor: f64,
+        (factor, launch): (f64, Span),
         arrivals: Vec<Time>,
     ) -> Self {
         let mut run = Self {
@@ -61,6 +63,7 @@ impl TrueRun {
             partition,
             rows,
             factor,
+            launch,
             segments: Vec::new(),
             arrivals,
             next: 0,

@@ -35,7 +35,21 @@ pub struct Simulation {
     partitions: usize,
     deadline: Time,
     initial: Vec<Event>,
+    earlier: Vec<Earlier>,
     check: bool,
+}
+
+/// A run before a simulation begins, of which its world knows what it took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Earlier {
+    /// Its model.
+    pub model: ModelId,
+    /// Its rows.
+    pub rows: u32,
+    /// Units of the part it was on; none for the whole device.
+    pub share: Option<u32>,
+    /// Device time of its segments.
+    pub busy: Span,
 }
 
 /// Something scheduled for later.
@@ -150,6 +164,7 @@ impl Simulation {
             partitions: usize::from(scenario.partition_count()),
             deadline: scenario.end() + GRACE,
             initial: Vec::new(),
+            earlier: Vec::new(),
             check: false,
         }
         .with_models(scenario, specs)
@@ -159,6 +174,13 @@ impl Simulation {
     #[must_use]
     pub const fn checked(mut self) -> Self {
         self.check = true;
+        self
+    }
+
+    /// Begins with a world that has seen these runs, in this order: what policies believe of costs is what runs took.
+    #[must_use]
+    pub fn after(mut self, earlier: Vec<Earlier>) -> Self {
+        self.earlier = earlier;
         self
     }
 
@@ -192,6 +214,9 @@ impl Simulation {
             let ended = self.tally.turn(now, &events, &turn.accepted);
             self.answer(now, &ended);
             let wake = self.perform(now, turn)?;
+            for Earlier { model, rows, share, busy } in std::mem::take(&mut self.earlier) {
+                self.world.learn(model, (rows, share), busy);
+            }
             if self.check {
                 self.world.check();
             }
@@ -311,16 +336,16 @@ impl Simulation {
     fn plan(&mut self, run: RunId) {
         let Some(truth) = self.runs.get_mut(&run) else { return };
         truth.epoch += 1;
-        let epoch = truth.epoch;
+        let (epoch, launch) = (truth.epoch, truth.launch);
         let (at, pending) = match truth.plan() {
             Next::Finish(at) => (at, Pending::Finish { run, epoch }),
             Next::Park(at, segment) => (at, Pending::Park { run, epoch, segment }),
             Next::Abandon(at) => (at, Pending::Abandon { run, epoch }),
         };
-        if self.launch > Span::ZERO {
+        if launch > Span::ZERO {
             self.schedule(at, Pending::Quit { run, epoch });
         }
-        self.schedule(at + self.launch, pending);
+        self.schedule(at + launch, pending);
     }
 
     /// Closed-loop clients ask again.
@@ -344,7 +369,10 @@ impl Simulation {
                     self.start(now, run, model, partition, window);
                 }
                 Act::Park { run } => self.stop_at_edge(now, run, false),
-                Act::Resume { run } => self.schedule(now + self.launch, Pending::Resume { run }),
+                Act::Resume { run } => {
+                    let launch = self.runs.get(&run).map_or(self.launch, |truth| truth.launch);
+                    self.schedule(now + launch, Pending::Resume { run });
+                }
                 Act::Abandon { run } => self.abandon(now, run),
                 Act::Load { model, device } => self.load(now, model, device),
                 Act::Evict { model, device, .. } => {
@@ -382,11 +410,12 @@ impl Simulation {
             self.links.arrivals(device, model, memory.groups(model), segments.len())
         });
         let factor = self.spread.factor(model, costs.bucket_place(rows));
-        let truth = TrueRun::new((model, partition, rows), segments, factor, arrivals);
+        let launch = self.spread.launch().unwrap_or(self.launch);
+        let truth = TrueRun::new((model, partition, rows), segments, (factor, launch), arrivals);
         self.runs.insert(run, truth);
-        let begin = window.earliest.max(now) + self.launch;
+        let begin = window.earliest.max(now) + launch;
         // The window is about the decision reaching the device; the launch itself is part of the cost.
-        let window_latest = window.latest.max(window.latest + self.launch);
+        let window_latest = window.latest.max(window.latest + launch);
         self.schedule(begin, Pending::Start { run, window_latest });
     }
 

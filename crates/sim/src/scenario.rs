@@ -28,10 +28,13 @@ pub struct Scenario {
     /// From a decision to the first instruction on the device, and from an edge to its report.
     #[serde(default)]
     pub launch_us: u64,
+    /// The same as measured run by run, in the order they ended: each run takes one of these, in place of `launch_us`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub launches_us: Vec<u64>,
     /// Relative standard deviation of a run's time around the profile, for buckets without measured factors.
     #[serde(default)]
     pub noise: f64,
-    /// Measured factors that follow each other are drawn together in blocks of so many runs.
+    /// Measured factors and launches that follow each other are drawn together in blocks of so many runs.
     #[serde(default = "one_run", skip_serializing_if = "is_one")]
     pub factor_block: u32,
     /// Memory of the devices and the link to them; without it every model is always at hand.
@@ -61,6 +64,7 @@ impl Default for Scenario {
             duration_ms: 0,
             partitions: one(),
             launch_us: 0,
+            launches_us: Vec::new(),
             noise: 0.0,
             factor_block: one_run(),
             device: None,

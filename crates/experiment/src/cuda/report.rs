@@ -52,9 +52,22 @@ pub(crate) fn run(folder: &Path) -> anyhow::Result<bool> {
     }
     let churn = std::fs::read_to_string(folder.join("churn.txt"))?;
     bars.note(churn.trim());
+    sanitizer(folder, &mut bars)?;
     check(folder, &mut bars)?;
     several(folder, &mut bars)?;
     bars.finish(folder)
+}
+
+/// What compute-sanitizer said of each program it watched.
+fn sanitizer(folder: &Path, bars: &mut Bars) -> anyhow::Result<()> {
+    let path = folder.join("sanitizer.txt");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let said = |line: &str| line.split_once("ERROR SUMMARY: ")?.1.split(' ').next()?.parse::<f64>().ok();
+    let found: Vec<f64> = text.lines().filter_map(said).collect();
+    anyhow::ensure!(!found.is_empty(), "{} has no summary of errors", path.display());
+    let what = format!("errors that compute-sanitizer finds in {} programs", found.len());
+    bars.at_most(&what, found.iter().sum(), 0.0, "");
+    Ok(())
 }
 
 /// Precisions with the relative error they may have against single precision.

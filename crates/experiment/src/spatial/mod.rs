@@ -52,10 +52,11 @@ pub(crate) fn dstack(folder: &Path, parts: &[&str]) -> anyhow::Result<bool> {
         ["live", out] => live::run(folder, Path::new(out), None),
         ["live", out, "--policies", only] => live::run(folder, Path::new(out), Some(only)),
         ["live-merge", out @ ..] if !out.is_empty() => live::merge(folder, out),
+        ["live-again", out] => live::again(folder, Path::new(out)),
         ["live-report"] => live::report(folder),
         _ => anyhow::bail!(
-            "dstack takes `report`, `live OUT [--policies A,B…]` on a machine with a GPU, `live-merge OUT…`, `live-report` or \
-             nothing"
+            "dstack takes `report`, `live OUT [--policies A,B…]` on a machine with a GPU, `live-again OUT`, `live-merge OUT…`, \
+             `live-report` or nothing"
         ),
     }
 }

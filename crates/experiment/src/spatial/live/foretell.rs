@@ -1,18 +1,20 @@
 //! The same arrivals under the same policy in the simulator, on the parts and at the costs that were measured live.
 
+use super::earlier;
 use super::seen::{Seen, Turns, observe};
 use super::table::Row;
 use super::{Case, Settings};
 use crate::spatial::jain;
 use crate::spine::live::specs;
-use crate::statistics::quantile;
-use anyhow::ensure;
+use crate::statistics::{median, quantile};
+use anyhow::{Context as _, ensure};
 use engine::{Device, PartitionInfo};
 use sched::journal::Record;
 use sched::node::policy::Choice;
-use sched::node::{BucketCost, Decision, Event, ModelSpec};
+use sched::node::{BucketCost, Decision, Event, ModelSpec, Part};
 use sim::{
-    Arrivals, BatchEntry, Load, ModelEntry, ModelPart, PartEntry, Scenario, SlowdownEntry, SpaceEntry, Speeds,
+    Arrivals, BatchEntry, Earlier, Load, ModelEntry, ModelPart, PartEntry, Scenario, SlowdownEntry,
+    SpaceEntry, Speeds,
 };
 use std::collections::BTreeMap;
 use vocab::{PartitionId, Time};
@@ -22,11 +24,41 @@ pub(super) struct Live<'a> {
     pub(super) settings: &'a Settings,
     pub(super) policy: &'a str,
     pub(super) choice: &'a Choice,
-    pub(super) device: &'a dyn Device,
+    pub(super) parts: &'a Parts,
     /// What models were measured to do to each other.
     pub(super) slowdowns: &'a [SlowdownEntry],
     /// The least unit-time of a row of each model, unit-seconds.
     pub(super) least: &'a BTreeMap<String, f64>,
+}
+
+/// The parts of the device that a live run was on.
+pub(super) struct Parts {
+    pub(super) partitions: Vec<PartitionInfo>,
+    /// Units of the device.
+    pub(super) units: u32,
+}
+
+impl Parts {
+    pub(super) fn of(device: &dyn Device) -> Self {
+        Self { partitions: device.partitions().to_vec(), units: device.units() }
+    }
+
+    /// As a journal has them.
+    pub(super) fn read(records: &[Record<Event, Decision>]) -> anyhow::Result<Self> {
+        let mut found = None;
+        for event in records.iter().flat_map(|record| &record.events) {
+            if let Event::PartsShared { units, parts, .. } = event {
+                let info = |(id, part): &(PartitionId, Part)| PartitionInfo {
+                    id: *id,
+                    name: String::new(),
+                    first: part.first.unwrap_or(0),
+                    units: part.units,
+                };
+                found = Some(Self { partitions: parts.iter().map(info).collect(), units: *units });
+            }
+        }
+        found.context("the journal is of no device in parts")
+    }
 }
 
 /// What is known of a live run besides its turns.
@@ -44,7 +76,7 @@ pub(super) fn count(
     (cases, warmed): (&[Case<'_>], usize),
 ) -> anyhow::Result<Vec<Row>> {
     let specs = specs(records);
-    let partitions = live.device.partitions();
+    let partitions = &live.parts.partitions;
     let plain = scenario(live, &specs, &Seen::default());
     ensure_same(partitions, &plain)?;
     let known = Known {
@@ -56,11 +88,14 @@ pub(super) fn count(
     let turns: Turns<'_> =
         records.iter().map(|r| (r.now, r.events.as_slice(), r.decisions.as_slice())).collect();
     let windows = windows(&turns, warmed, &cases.iter().map(|case| case.sent).collect::<Vec<_>>())?;
-    let all: Vec<(&Case<'_>, (Time, Time))> = cases.iter().zip(windows).collect();
+    let begins: Vec<Time> = windows.iter().map(|window| window.0).collect();
+    let earlier = earlier::before(&turns, (&known.specs, &known.units), live.parts.units, &begins);
+    let all: Vec<(&Case<'_>, (Time, Time), Vec<Earlier>)> =
+        cases.iter().zip(windows).zip(earlier).map(|((case, window), seen)| (case, window, seen)).collect();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let each = all.len().div_ceil(threads).max(1);
-    let some = |cases: &[(&Case<'_>, (Time, Time))]| -> anyhow::Result<Vec<Row>> {
-        let pairs = cases.iter().map(|(case, window)| both(&known, &turns, case, *window));
+    let some = |cases: &[(&Case<'_>, (Time, Time), Vec<Earlier>)]| -> anyhow::Result<Vec<Row>> {
+        let pairs = cases.iter().map(|(case, window, seen)| both(&known, &turns, case, (*window, seen)));
         Ok(pairs.collect::<anyhow::Result<Vec<_>>>()?.into_iter().flatten().collect())
     };
     std::thread::scope(|scope| {
@@ -119,14 +154,15 @@ fn both(
     known: &Known<'_>,
     turns: &Turns<'_>,
     case: &Case<'_>,
-    window: (Time, Time),
+    (window, earlier): ((Time, Time), &[Earlier]),
 ) -> anyhow::Result<[Row; 2]> {
     let seen = observe(turns, (&known.specs, &known.units), Some(&known.speeds), window);
     let scenario = scenario(known.live, &known.specs, &seen);
     let faults = scenario.faults();
     ensure!(faults.is_empty(), "the scenario has faults: {}", faults.join("; "));
     let mut simulated = Vec::new();
-    sim::Simulation::new(&scenario, known.live.choice).run(|now, events, decisions| {
+    let simulation = sim::Simulation::new(&scenario, known.live.choice).after(earlier.to_vec());
+    simulation.run(|now, events, decisions| {
         simulated.push((now, events.to_vec(), decisions.to_vec()));
         Ok(())
     })?;
@@ -137,7 +173,7 @@ fn both(
 }
 
 fn row(known: &Known<'_>, case: &Case<'_>, driver: &str, seen: &Seen) -> Row {
-    let (settings, units) = (known.live.settings, known.live.device.units());
+    let (settings, units) = (known.live.settings, known.live.parts.units);
     let seconds = settings.duration_ms as f64 / 1e3;
     let (mut asked, mut done, mut useful) = (0, 0, 0.0);
     let mut parts = Vec::new();
@@ -166,7 +202,7 @@ fn row(known: &Known<'_>, case: &Case<'_>, driver: &str, seen: &Seen) -> Row {
         useful: useful / (seconds * f64::from(units)),
         jain: jain(&parts),
         rows: seen.rows as f64 / seen.runs.max(1) as f64,
-        beyond_ms: seen.overhead.as_ms_f64(),
+        beyond_ms: if seen.beyond.is_empty() { 0.0 } else { median(&seen.beyond).as_ms_f64() },
     }
 }
 
@@ -196,7 +232,7 @@ fn scenario(live: &Live<'_>, specs: &[ModelSpec], seen: &Seen) -> Scenario {
         ..ModelEntry::default()
     };
     let mut parts: Vec<PartEntry> = Vec::new();
-    for part in live.device.partitions() {
+    for part in &live.parts.partitions {
         match parts.iter_mut().find(|known| known.first == Some(part.first) && known.units == part.units) {
             Some(known) => known.count += 1,
             None => parts.push(PartEntry { first: Some(part.first), units: part.units, count: 1 }),
@@ -215,12 +251,12 @@ fn scenario(live: &Live<'_>, specs: &[ModelSpec], seen: &Seen) -> Scenario {
         ..crate::spatial::load(name, Arrivals::Trace { at_ns: at_ns.clone() })
     };
     Scenario {
-        space: Some(SpaceEntry { units: live.device.units(), overlap: streams.into(), grid: None, parts }),
+        space: Some(SpaceEntry { units: live.parts.units, overlap: streams.into(), grid: None, parts }),
         slowdowns,
         models: specs.iter().map(entry).collect(),
         loads: seen.arrivals.iter().map(load).collect(),
         factor_block: 8,
-        launch_us: seen.overhead.ns() / 2_000,
+        launches_us: seen.beyond.iter().map(|span| span.ns() / 2_000).collect(),
         duration_ms: 86_400_000,
         ..Scenario::default()
     }

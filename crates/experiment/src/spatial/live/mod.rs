@@ -1,5 +1,7 @@
 //! The mixes live on a GPU with parts, and the same arrivals simulated from what the models were measured to cost there.
 
+mod again;
+mod earlier;
 mod foretell;
 mod neighbours;
 mod picture;
@@ -218,6 +220,7 @@ pub(super) fn run(folder: &Path, out: &Path, only: Option<&str>) -> anyhow::Resu
     repository(&settings, &models)?;
     let device = device(&settings, out)?;
     let (devices, shelf) = ([device.clone()], Arc::default());
+    let parts = foretell::Parts::of(&*device);
     let slowdowns = neighbours::run(&settings, (&models, out), &*device)?;
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let mut rows: Vec<Row> = Vec::new();
@@ -252,7 +255,7 @@ pub(super) fn run(folder: &Path, out: &Path, only: Option<&str>) -> anyhow::Resu
             settings: &settings,
             policy,
             choice: &choice,
-            device: &*device,
+            parts: &parts,
             slowdowns: &slowdowns,
             least: &least,
         };
@@ -269,6 +272,11 @@ pub(super) fn run(folder: &Path, out: &Path, only: Option<&str>) -> anyhow::Resu
 /// Judges the recorded table again.
 pub(super) fn report(folder: &Path) -> anyhow::Result<bool> {
     report::judge(folder, &settings(folder)?, &table::read(folder)?)
+}
+
+/// The simulated rows anew, from the journals that `run` left in `out`.
+pub(super) fn again(folder: &Path, out: &Path) -> anyhow::Result<bool> {
+    again::run(&settings(folder)?, out)
 }
 
 /// Puts what several machines recorded into `folder` as one table, and judges it.

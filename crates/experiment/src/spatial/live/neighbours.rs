@@ -96,6 +96,30 @@ impl Suffered {
     }
 }
 
+/// What `run` wrote into `folder`.
+pub(super) fn read(folder: &Path) -> anyhow::Result<Vec<SlowdownEntry>> {
+    let path = folder.join(super::NEIGHBOURS);
+    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let entry = |(at, line): (usize, &str)| {
+        let fields: Vec<&str> = line.split(',').collect();
+        let found = || {
+            let [model, beside, rows, beside_rows, _, _, shared, _, _, times] = fields.as_slice() else {
+                return None;
+            };
+            Some(SlowdownEntry {
+                model: (*model).to_owned(),
+                beside: (*beside).to_owned(),
+                times: times.parse::<f64>().ok()?.max(1.0),
+                shared: *shared == "1",
+                rows: Some(rows.parse().ok()?),
+                beside_rows: Some(beside_rows.parse().ok()?),
+            })
+        };
+        found().with_context(|| format!("{}:{} is no pair of neighbours: {line}", path.display(), at + 2))
+    };
+    text.lines().skip(1).enumerate().map(entry).collect()
+}
+
 /// Measures every model of the settings beside every one, itself too, and writes `live-neighbours.csv`.
 pub(super) fn run(
     settings: &Settings,

@@ -1,6 +1,5 @@
 //! What turns tell of the requests and runs in a window: read from a live journal and from a simulation alike.
 
-use crate::statistics::median;
 use sched::node::{Act, BucketCost, Decision, Event, ModelSpec};
 use sim::{End, Present, Speeds, Tally};
 use std::collections::BTreeMap;
@@ -20,8 +19,8 @@ pub(super) struct Seen {
     pub(super) held: f64,
     /// Arrivals by model, ns from the window's begin.
     pub(super) arrivals: BTreeMap<String, Vec<u64>>,
-    /// Median time that a run takes beyond its segments.
-    pub(super) overhead: Span,
+    /// Time that each run takes beyond its segments, in the order they ended.
+    pub(super) beyond: Vec<Span>,
     pub(super) runs: u64,
     pub(super) rows: u64,
     /// By model and bucket: times of runs, of what they would have taken as the model was measured when it was loaded and
@@ -55,7 +54,6 @@ struct Watch<'a> {
     speeds: Option<&'a Speeds>,
     open: BTreeMap<RunId, Open>,
     at: Time,
-    beyond: Vec<Span>,
     seen: Seen,
 }
 
@@ -66,15 +64,8 @@ pub(super) fn observe(
     speeds: Option<&Speeds>,
     within: (Time, Time),
 ) -> Seen {
-    let mut watch = Watch {
-        specs,
-        units,
-        speeds,
-        open: BTreeMap::new(),
-        at: within.0,
-        beyond: Vec::new(),
-        seen: Seen::default(),
-    };
+    let mut watch =
+        Watch { specs, units, speeds, open: BTreeMap::new(), at: within.0, seen: Seen::default() };
     let mut tally = Tally::default();
     let name = |id| specs.iter().find(|spec: &&ModelSpec| spec.id == id).map(|spec| spec.name.clone());
     let begin = turns.partition_point(|turn| turn.0 < within.0);
@@ -101,9 +92,6 @@ pub(super) fn observe(
                 watch.seen.spans.push(ended.at.since(arrival));
             }
         }
-    }
-    if !watch.beyond.is_empty() {
-        watch.seen.overhead = median(&watch.beyond);
     }
     watch.seen
 }
@@ -173,7 +161,7 @@ impl Watch<'_> {
         let (whole, took) = (now.since(open.begin), segments.iter().copied().sum());
         let units = self.units.get(&open.present.partition).copied().unwrap_or(0);
         self.seen.held += whole.as_secs_f64() * f64::from(units);
-        self.beyond.push(whole - took);
+        self.seen.beyond.push(whole - took);
         let own = measured.iter().flatten().skip(open.next).take(segments.len());
         open.nominal += own.copied().sum();
         open.took += took;
