@@ -16,6 +16,9 @@ pub(crate) struct Stream {
     end: Time,
     given: usize,
     exact: f64,
+    /// When the latest arrival given is heard of, and how long after it arrives.
+    heard: Time,
+    pub(crate) lag: Span,
 }
 
 impl Stream {
@@ -48,6 +51,8 @@ impl Stream {
             end: end.min(own_end),
             given: 0,
             exact: begin.ns() as f64,
+            heard: Time::ZERO,
+            lag: Span::ZERO,
         }
     }
 
@@ -59,7 +64,7 @@ impl Stream {
         }
     }
 
-    /// The next arrival of an open stream.
+    /// When the next arrival of an open stream is heard of.
     pub(crate) fn next(&mut self) -> Option<Time> {
         let at = match &self.arrivals {
             Arrivals::Closed { .. } | Arrivals::Periodic => return None,
@@ -71,7 +76,14 @@ impl Stream {
                 self.exact = self.begin.ns() as f64 + self.given as f64 / rate * 1e9;
                 nanoseconds(self.exact)
             }
-            Arrivals::Trace { at_ns } => self.begin + Span::from_ns(*at_ns.get(self.given)?),
+            Arrivals::Trace { at_ns, lag_ns } => {
+                let at = self.begin + Span::from_ns(*at_ns.get(self.given)?);
+                // Who asks later is not heard earlier.
+                let heard =
+                    (at + lag_ns.get(self.given).copied().map_or(Span::ZERO, Span::from_ns)).max(self.heard);
+                (self.heard, self.lag) = (heard, heard.since(at));
+                heard
+            }
         };
         self.given += 1;
         (at < self.end).then_some(at)

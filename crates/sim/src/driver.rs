@@ -35,21 +35,9 @@ pub struct Simulation {
     partitions: usize,
     deadline: Time,
     initial: Vec<Event>,
-    earlier: Vec<Earlier>,
+    /// When it begins.
+    origin: Time,
     check: bool,
-}
-
-/// A run before a simulation begins, of which its world knows what it took.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Earlier {
-    /// Its model.
-    pub model: ModelId,
-    /// Its rows.
-    pub rows: u32,
-    /// Units of the part it was on; none for the whole device.
-    pub share: Option<u32>,
-    /// Device time of its segments.
-    pub busy: Span,
 }
 
 /// Something scheduled for later.
@@ -135,6 +123,10 @@ impl Simulation {
     /// A simulation of a checked `scenario` under `choice`.
     #[must_use]
     pub fn new(scenario: &Scenario, choice: &Choice) -> Self {
+        Self::under(scenario, choice.build())
+    }
+
+    fn under(scenario: &Scenario, policy: Box<dyn Policy<NodeWorld>>) -> Self {
         let rng = Rng::new(scenario.seed);
         let specs = scenario.specs();
         let stream = |(place, load): (u64, &crate::Load)| -> Vec<Stream> {
@@ -148,7 +140,7 @@ impl Simulation {
         };
         Self {
             world: NodeWorld::new(),
-            policy: choice.build(),
+            policy,
             streams: (0u64..).zip(&scenario.loads).flat_map(stream).collect(),
             truths: specs.iter().map(|spec| Costs::with_parts(&spec.costs, &spec.parts)).collect(),
             crowd: Crowd::new(scenario.slowdowns()),
@@ -164,7 +156,7 @@ impl Simulation {
             partitions: usize::from(scenario.partition_count()),
             deadline: scenario.end() + GRACE,
             initial: Vec::new(),
-            earlier: Vec::new(),
+            origin: Time::ZERO,
             check: false,
         }
         .with_models(scenario, specs)
@@ -177,11 +169,29 @@ impl Simulation {
         self
     }
 
-    /// Begins with a world that has seen these runs, in this order: what policies believe of costs is what runs took.
+    /// A simulation in which `policy` goes on from `origin` in a `world` where nothing waits or runs, with the scenario's
+    /// partitions and models numbered as there. Arrivals count from `origin`.
     #[must_use]
-    pub fn after(mut self, earlier: Vec<Earlier>) -> Self {
-        self.earlier = earlier;
-        self
+    pub fn going_on(
+        scenario: &Scenario,
+        (world, policy): (NodeWorld, Box<dyn Policy<NodeWorld>>),
+        origin: Time,
+    ) -> Self {
+        let fresh = Self::under(scenario, policy);
+        let after = origin.since(Time::ZERO);
+        let later = |Reverse((at, sequence, pending)): Reverse<(Time, u64, Pending)>| {
+            Reverse((at + after, sequence, pending))
+        };
+        Self {
+            world,
+            heap: fresh.heap.into_iter().map(later).collect(),
+            // Requests that have ended keep their numbers.
+            next_request: RequestId(1 << 40),
+            initial: Vec::new(),
+            deadline: fresh.deadline + after,
+            origin,
+            ..fresh
+        }
     }
 
     fn with_models(mut self, scenario: &Scenario, specs: Vec<sched::node::ModelSpec>) -> Self {
@@ -207,35 +217,35 @@ impl Simulation {
         mut observe: impl FnMut(Time, &[Event], &[Decision]) -> std::io::Result<()>,
     ) -> Result<Outcome, SimulationError> {
         let mut events = std::mem::take(&mut self.initial);
-        let mut now = Time::ZERO;
-        loop {
+        let mut next = if events.is_empty() { self.wait(None, &mut events) } else { Some(self.origin) };
+        while let Some(now) = next {
             let turn = turn(&mut self.world, &mut *self.policy, now, &events);
             observe(now, &events, &turn.accepted)?;
             let ended = self.tally.turn(now, &events, &turn.accepted);
             self.answer(now, &ended);
             let wake = self.perform(now, turn)?;
-            for Earlier { model, rows, share, busy } in std::mem::take(&mut self.earlier) {
-                self.world.learn(model, (rows, share), busy);
-            }
             if self.check {
                 self.world.check();
             }
             events.clear();
-            let next = self.heap.peek().map(|Reverse((at, _, _))| *at);
-            let Some(at) = next.into_iter().chain(wake).min().filter(|at| *at <= self.deadline) else {
-                break;
-            };
-            now = at;
-            while self.heap.peek().is_some_and(|Reverse((at, _, _))| *at <= now) {
-                let Some(Reverse((_, _, pending))) = self.heap.pop() else { break };
-                events.extend(self.happen(now, pending));
-            }
+            next = self.wait(wake, &mut events);
         }
         let (policy, waiting) = (self.policy.name(), self.tally.live());
         if waiting > 0 {
             return Err(SimulationError::Stuck { policy, waiting });
         }
         Ok(Outcome { tally: self.tally, partitions: self.partitions })
+    }
+
+    /// The next instant at which something happens or the policy wakes, with what happens then; none where the simulation ends.
+    fn wait(&mut self, wake: Option<Time>, events: &mut Vec<Event>) -> Option<Time> {
+        let next = self.heap.peek().map(|Reverse((at, _, _))| *at);
+        let now = next.into_iter().chain(wake).min().filter(|at| *at <= self.deadline)?;
+        while self.heap.peek().is_some_and(|Reverse((at, _, _))| *at <= now) {
+            let Some(Reverse((_, _, pending))) = self.heap.pop() else { break };
+            events.extend(self.happen(now, pending));
+        }
+        Some(now)
     }
 
     fn schedule(&mut self, at: Time, pending: Pending) {
@@ -290,8 +300,9 @@ impl Simulation {
     }
 
     fn arrive(&mut self, now: Time, place: usize) -> Event {
+        let arrival = now.before(self.streams[place].lag);
         if let Some(at) = self.streams[place].next() {
-            self.schedule(at, Pending::Arrive { stream: place });
+            self.schedule(self.origin + at.since(Time::ZERO), Pending::Arrive { stream: place });
         }
         let id = self.next_request;
         self.next_request = RequestId(id.0 + 1);
@@ -299,9 +310,9 @@ impl Simulation {
         if stream.is_closed() {
             self.owners.insert(id, place);
         }
-        let deadline = stream.timeout.map(|timeout| now + timeout);
+        let deadline = stream.timeout.map(|timeout| arrival + timeout);
         let (model, class, rows) = (stream.model, stream.class, stream.rows);
-        Event::RequestArrived { request: Request { id, model, class, rows, arrival: now, deadline } }
+        Event::RequestArrived { request: Request { id, model, class, rows, arrival, deadline } }
     }
 
     /// Puts a run on the device and schedules what it does next.
@@ -352,8 +363,9 @@ impl Simulation {
     fn answer(&mut self, now: Time, ended: &[Ended]) {
         for Ended { request, .. } in ended {
             let Some(stream) = self.owners.remove(&request.id) else { continue };
-            if let Some(at) = self.streams[stream].after_answer(now) {
-                self.schedule(at, Pending::Arrive { stream });
+            let own = Time::ZERO + now.since(self.origin);
+            if let Some(at) = self.streams[stream].after_answer(own) {
+                self.schedule(self.origin + at.since(Time::ZERO), Pending::Arrive { stream });
             }
         }
     }

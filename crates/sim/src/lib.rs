@@ -16,7 +16,7 @@ mod spread;
 mod tally;
 
 pub use crowd::{Present, Speeds};
-pub use driver::{Earlier, Outcome, Simulation, SimulationError};
+pub use driver::{Outcome, Simulation, SimulationError};
 pub use scenario::{
     Arrivals, BatchEntry, DeviceEntry, Grouping, GroupingName, LinkEntry, Load, ModelEntry, ModelPart,
     PartEntry, PolicyEntry, RuleEntry, Scenario, ScenarioError, SlowdownEntry, SpaceEntry,

@@ -262,7 +262,18 @@ pub enum Arrivals {
     Trace {
         /// Ascending.
         at_ns: Vec<u64>,
+        /// How long after its arrival the scheduler hears of each; at once where it is empty.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        lag_ns: Vec<u64>,
     },
+}
+
+impl Arrivals {
+    /// At these times, in ns since the start, heard of at once.
+    #[must_use]
+    pub const fn at(at_ns: Vec<u64>) -> Self {
+        Self::Trace { at_ns, lag_ns: Vec::new() }
+    }
 }
 
 /// Faults of a scenario file, all of them.
@@ -582,7 +593,7 @@ impl Load {
             {
                 faults.push(format!("model {:?} is no periodic task; give it a period_us", self.model));
             }
-            Arrivals::Trace { at_ns } if at_ns.windows(2).any(|pair| pair[0] > pair[1]) => {
+            Arrivals::Trace { at_ns, .. } if at_ns.windows(2).any(|pair| pair[0] > pair[1]) => {
                 faults.push("the trace's times do not ascend".into());
             }
             _ => {}

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use vocab::{Rng, Span};
 
+mod going_on;
 mod memory;
 mod parts;
 
@@ -54,7 +55,7 @@ fn scenario(text: &str) -> Scenario {
                 class: u32::try_from(option("class").unwrap_or(1)).unwrap(),
                 rows: u32::try_from(option("rows").unwrap_or(1)).unwrap(),
                 timeout_us: option("timeout").map(|ms| ms * 1_000),
-                arrivals: Arrivals::Trace { at_ns: vec![0] },
+                arrivals: Arrivals::at(vec![0]),
                 start_ms: words[1].parse().unwrap(),
                 end_ms: None,
                 copies: 1,

@@ -209,7 +209,7 @@ arrivals = { kind = "closed", clients = 0 }
           |
         1 | duration = 1
           | ^^^^^^^^
-        unknown field `duration`, expected one of `policy`, `seed`, `duration_ms`, `partitions`, `launch_us`, `noise`, `factor_block`, `device`, `space`, `rules`, `slowdowns`, `models`, `loads`
+        unknown field `duration`, expected one of `policy`, `seed`, `duration_ms`, `partitions`, `launch_us`, `launches_us`, `noise`, `factor_block`, `device`, `space`, `rules`, `slowdowns`, `models`, `loads`
 
         1: error: cannot read binary.toml: stream did not contain valid UTF-8
         1: error: cannot read nowhere.toml: No such file or directory (os error 2)

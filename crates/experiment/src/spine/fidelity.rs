@@ -171,7 +171,7 @@ fn scenario(records: &[Record<Event, Decision>], specs: &[ModelSpec], calibratin
         class,
         rows: 1,
         timeout_us: None,
-        arrivals: Arrivals::Trace { at_ns },
+        arrivals: Arrivals::at(at_ns),
         start_ms: 0,
         end_ms: None,
         copies: 1,

@@ -365,14 +365,6 @@ impl NodeWorld {
         run.running_since().map_or(left, |since| left - now.since(since))
     }
 
-    /// Learns that a run of `rows` rows of `model` took `busy` device time on a part of `share` units, as of a run it saw end: for
-    /// worlds that go on from where another was.
-    pub fn learn(&mut self, model: ModelId, (rows, share): (u32, Option<u32>), busy: Span) {
-        if let Some(model) = self.find_model_mut(model) {
-            model.costs.learn_on(rows, share, busy);
-        }
-    }
-
     /// Asserts every invariant; simulations and tests call it after each turn.
     ///
     /// # Panics
@@ -572,8 +564,8 @@ impl NodeWorld {
         let busy = run.busy + segments.iter().copied().sum();
         let (rows, teaches) = (run.rows, !run.cold && !run.moved);
         let (model, share) = (run.model, self.space.share(run.partition));
-        if teaches {
-            self.learn(model, (rows, share), busy);
+        if let Some(model) = self.find_model_mut(model).filter(|_| teaches) {
+            model.costs.learn_on(rows, share, busy);
         }
         self.on_over(now, id, |ends| &mut ends.done);
     }

@@ -1,23 +1,25 @@
 //! The same arrivals under the same policy in the simulator, on the parts and at the costs that were measured live.
 
-use super::earlier;
 use super::seen::{Seen, Turns, observe};
 use super::table::Row;
 use super::{Case, Settings};
-use crate::spatial::jain;
+use crate::spatial::{jain, middle};
 use crate::spine::live::specs;
 use crate::statistics::{median, quantile};
 use anyhow::{Context as _, ensure};
 use engine::{Device, PartitionInfo};
 use sched::journal::Record;
-use sched::node::policy::Choice;
-use sched::node::{BucketCost, Decision, Event, ModelSpec, Part};
+use sched::node::policy::{Choice, NodePolicy};
+use sched::node::{BucketCost, Decision, Event, ModelSpec, NodeWorld, Part};
+use sched::{Policy, turn};
 use sim::{
-    Arrivals, BatchEntry, Earlier, Load, ModelEntry, ModelPart, PartEntry, Scenario, SlowdownEntry,
-    SpaceEntry, Speeds,
+    Arrivals, BatchEntry, Load, ModelEntry, ModelPart, PartEntry, Scenario, SlowdownEntry, SpaceEntry, Speeds,
 };
 use std::collections::BTreeMap;
 use vocab::{PartitionId, Time};
+
+/// Simulations of a live run, each with factors and launches drawn anew; the middle of each figure counts.
+const DRAWS: u64 = 5;
 
 /// A live run of a policy.
 pub(super) struct Live<'a> {
@@ -76,6 +78,8 @@ pub(super) fn count(
     (cases, warmed): (&[Case<'_>], usize),
 ) -> anyhow::Result<Vec<Row>> {
     let specs = specs(records);
+    let numbered = specs.iter().enumerate().all(|(at, spec)| spec.id.index() == at);
+    ensure!(numbered, "models came and went: the journal numbers them otherwise than the simulator would");
     let partitions = &live.parts.partitions;
     let plain = scenario(live, &specs, &Seen::default());
     ensure_same(partitions, &plain)?;
@@ -89,23 +93,56 @@ pub(super) fn count(
         records.iter().map(|r| (r.now, r.events.as_slice(), r.decisions.as_slice())).collect();
     let windows = windows(&turns, warmed, &cases.iter().map(|case| case.sent).collect::<Vec<_>>())?;
     let begins: Vec<Time> = windows.iter().map(|window| window.0).collect();
-    let earlier = earlier::before(&turns, (&known.specs, &known.units), live.parts.units, &begins);
-    let all: Vec<(&Case<'_>, (Time, Time), Vec<Earlier>)> =
-        cases.iter().zip(windows).zip(earlier).map(|((case, window), seen)| (case, window, seen)).collect();
+    let states = states(live, records, &begins)?;
+    let mut all: Vec<(&Case<'_>, (Time, Time), State)> =
+        cases.iter().zip(windows).zip(states).map(|((case, window), state)| (case, window, state)).collect();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let each = all.len().div_ceil(threads).max(1);
-    let some = |cases: &[(&Case<'_>, (Time, Time), Vec<Earlier>)]| -> anyhow::Result<Vec<Row>> {
-        let pairs = cases.iter().map(|(case, window, seen)| both(&known, &turns, case, (*window, seen)));
+    let some = |cases: Vec<(&Case<'_>, (Time, Time), State)>| -> anyhow::Result<Vec<Row>> {
+        let pairs =
+            cases.into_iter().map(|(case, window, state)| both(&known, &turns, case, (window, state)));
         Ok(pairs.collect::<anyhow::Result<Vec<_>>>()?.into_iter().flatten().collect())
     };
     std::thread::scope(|scope| {
-        let threads: Vec<_> = all.chunks(each).map(|cases| scope.spawn(|| some(cases))).collect();
+        let mut threads = Vec::new();
+        while !all.is_empty() {
+            let cases: Vec<_> = all.drain(..each.min(all.len())).collect();
+            let some = &some;
+            threads.push(scope.spawn(move || some(cases)));
+        }
         let mut rows = Vec::new();
         for thread in threads {
             rows.extend(thread.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a simulation panicked")))?);
         }
         Ok(rows)
     })
+}
+
+/// A world and a policy at one moment of a live run.
+type State = (NodeWorld, Box<dyn NodePolicy>);
+
+/// World and policy as they were live before each of `begins`, which ascend: what was learned before goes on.
+fn states(
+    live: &Live<'_>,
+    records: &[Record<Event, Decision>],
+    begins: &[Time],
+) -> anyhow::Result<Vec<State>> {
+    let (mut world, mut policy) = (NodeWorld::new(), live.choice.build());
+    let mut found = Vec::with_capacity(begins.len());
+    for record in records {
+        while begins.get(found.len()).is_some_and(|begin| *begin <= record.now) {
+            found.push((world.clone(), policy.fork()));
+        }
+        let turn = turn(&mut world, &mut *policy, record.now, &record.events);
+        ensure!(
+            turn.accepted == record.decisions,
+            "{} decides otherwise than it did at {}: the journal is of another version of it; run it live again",
+            live.policy,
+            record.now
+        );
+    }
+    found.resize_with(begins.len(), || (world.clone(), policy.fork()));
+    Ok(found)
 }
 
 /// The simulator numbers parts as the device does, or what is known of one is of another there.
@@ -154,22 +191,45 @@ fn both(
     known: &Known<'_>,
     turns: &Turns<'_>,
     case: &Case<'_>,
-    (window, earlier): ((Time, Time), &[Earlier]),
+    (window, (world, policy)): ((Time, Time), State),
 ) -> anyhow::Result<[Row; 2]> {
     let seen = observe(turns, (&known.specs, &known.units), Some(&known.speeds), window);
-    let scenario = scenario(known.live, &known.specs, &seen);
+    let mut scenario = scenario(known.live, &known.specs, &seen);
     let faults = scenario.faults();
     ensure!(faults.is_empty(), "the scenario has faults: {}", faults.join("; "));
-    let mut simulated = Vec::new();
-    let simulation = sim::Simulation::new(&scenario, known.live.choice).after(earlier.to_vec());
-    simulation.run(|now, events, decisions| {
-        simulated.push((now, events.to_vec(), decisions.to_vec()));
-        Ok(())
-    })?;
-    let turns: Turns<'_> = simulated.iter().map(|(now, e, d)| (*now, e.as_slice(), d.as_slice())).collect();
-    let end = turns.last().map_or(Time::ZERO, |turn| turn.0);
-    let again = observe(&turns, (&scenario.specs(), &known.units), None, (Time::ZERO, end));
-    Ok([row(known, case, "live", &seen), row(known, case, "simulated", &again)])
+    let mut drawn = Vec::new();
+    for seed in 0..DRAWS {
+        scenario.seed = seed;
+        let mut simulated = Vec::new();
+        let state = (world.clone(), policy.fork() as Box<dyn Policy<NodeWorld>>);
+        sim::Simulation::going_on(&scenario, state, window.0).run(|now, events, decisions| {
+            simulated.push((now, events.to_vec(), decisions.to_vec()));
+            Ok(())
+        })?;
+        let turns: Turns<'_> =
+            simulated.iter().map(|(now, e, d)| (*now, e.as_slice(), d.as_slice())).collect();
+        let end = turns.last().map_or(Time::ZERO, |turn| turn.0);
+        let again = observe(&turns, (&scenario.specs(), &known.units), None, (window.0, end));
+        drawn.push(row(known, case, "simulated", &again));
+    }
+    Ok([row(known, case, "live", &seen), middles(&drawn)])
+}
+
+/// Each figure's middle.
+fn middles(rows: &[Row]) -> Row {
+    let of = |figure: fn(&Row) -> f64| middle(rows.iter().map(figure).collect());
+    Row {
+        done: of(|row| row.done),
+        missed: of(|row| row.missed),
+        p50_ms: of(|row| row.p50_ms),
+        p99_ms: of(|row| row.p99_ms),
+        held: of(|row| row.held),
+        useful: of(|row| row.useful),
+        jain: of(|row| row.jain),
+        rows: of(|row| row.rows),
+        beyond_ms: of(|row| row.beyond_ms),
+        ..rows[0].clone()
+    }
 }
 
 fn row(known: &Known<'_>, case: &Case<'_>, driver: &str, seen: &Seen) -> Row {
@@ -207,7 +267,7 @@ fn row(known: &Known<'_>, case: &Case<'_>, driver: &str, seen: &Seen) -> Row {
 }
 
 /// The same arrivals on the same parts, at the costs that were measured when the models were loaded, times how far live
-/// runs were off that beside what neighbours explain.
+/// runs were off that beside what neighbours explain, with the launches that were seen.
 fn scenario(live: &Live<'_>, specs: &[ModelSpec], seen: &Seen) -> Scenario {
     let batch = |cost: &BucketCost| BatchEntry {
         rows: cost.rows,
@@ -246,9 +306,9 @@ fn scenario(live: &Live<'_>, specs: &[ModelSpec], seen: &Seen) -> Scenario {
         .cloned()
         .collect();
     let streams = parts.first().map_or(1, |part| part.count);
-    let load = |(name, at_ns): (&String, &Vec<u64>)| Load {
+    let load = |(name, (at_ns, lag_ns)): (&String, &(Vec<u64>, Vec<u64>))| Load {
         timeout_us: None,
-        ..crate::spatial::load(name, Arrivals::Trace { at_ns: at_ns.clone() })
+        ..crate::spatial::load(name, Arrivals::Trace { at_ns: at_ns.clone(), lag_ns: lag_ns.clone() })
     };
     Scenario {
         space: Some(SpaceEntry { units: live.parts.units, overlap: streams.into(), grid: None, parts }),

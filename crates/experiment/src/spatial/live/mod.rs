@@ -1,7 +1,6 @@
 //! The mixes live on a GPU with parts, and the same arrivals simulated from what the models were measured to cost there.
 
 mod again;
-mod earlier;
 mod foretell;
 mod neighbours;
 mod picture;

@@ -17,8 +17,8 @@ pub(super) struct Seen {
     pub(super) spans: Vec<Span>,
     /// Unit-time held, unit-seconds.
     pub(super) held: f64,
-    /// Arrivals by model, ns from the window's begin.
-    pub(super) arrivals: BTreeMap<String, Vec<u64>>,
+    /// Arrivals by model, ns from the window's begin, and how long after them the scheduler heard of them.
+    pub(super) arrivals: BTreeMap<String, (Vec<u64>, Vec<u64>)>,
     /// Time that each run takes beyond its segments, in the order they ended.
     pub(super) beyond: Vec<Span>,
     pub(super) runs: u64,
@@ -74,8 +74,9 @@ pub(super) fn observe(
             if let Event::RequestArrived { request } = event
                 && let Some(name) = name(request.model)
             {
-                let at = request.arrival.since(within.0).ns();
-                watch.seen.arrivals.entry(name).or_default().push(at);
+                let (at, lags) = watch.seen.arrivals.entry(name).or_default();
+                at.push(request.arrival.since(within.0).ns());
+                lags.push(now.since(request.arrival).ns());
             }
             watch.event(*now, event);
         }
@@ -221,7 +222,7 @@ mod tests {
                 parts: vec![PartEntry { first: Some(0), units: 4, count: 2 }],
             }),
             models: vec![model(us)],
-            loads: vec![super::super::super::load("a", sim::Arrivals::Trace { at_ns: vec![0, 0] })],
+            loads: vec![super::super::super::load("a", sim::Arrivals::at(vec![0, 0]))],
             duration_ms: 1_000,
             ..Scenario::default()
         };

@@ -100,6 +100,18 @@ pub enum Choice {
     MaxMin,
 }
 
+/// A policy of a node whose state can be taken along: from one moment on it may go on in several worlds.
+pub trait NodePolicy: Policy<NodeWorld> {
+    /// The same policy in the same state.
+    fn fork(&self) -> Box<dyn NodePolicy>;
+}
+
+impl<P: Policy<NodeWorld> + Clone + 'static> NodePolicy for P {
+    fn fork(&self) -> Box<dyn NodePolicy> {
+        Box::new(self.clone())
+    }
+}
+
 const fn default_stages() -> u32 {
     6
 }
@@ -177,7 +189,7 @@ impl Choice {
 
     /// A fresh policy.
     #[must_use]
-    pub fn build(&self) -> Box<dyn Policy<NodeWorld>> {
+    pub fn build(&self) -> Box<dyn NodePolicy> {
         match self {
             Self::Fifo => Box::new(Fifo),
             Self::Edf => Box::new(Edf),
