@@ -343,3 +343,19 @@ fn damaged_journals_say_where() {
         line 1 of the journal is damaged"#]]
     .assert_eq(&said.join("\n"));
 }
+
+#[test]
+fn a_rate_falls_when_nobody_asks_any_more() {
+    let mut world = world();
+    assert_eq!((world.row_gap(at(5), ModelId(0)), world.silence(at(5), ModelId(0))), (None, None));
+    for id in 0..100u32 {
+        world.apply(at(10 * u64::from(id)), &request(id.into(), 0, 1, None, at(10 * u64::from(id))));
+    }
+    // The latest 64 arrivals, until 990 ms.
+    assert_eq!(world.row_gap(at(990), ModelId(0)), Some(ms(10)));
+    assert_eq!(world.silence(at(1_010), ModelId(0)), Some(ms(20)));
+    // Chance does that, and no more than it.
+    let gap = |now: u64| world.row_gap(at(now), ModelId(0)).unwrap().as_ms_f64();
+    assert!(gap(1_030) < 11.0, "{}", gap(1_030));
+    assert!((gap(1_990) - 250.0).abs() < 1e-9, "{}", gap(1_990));
+}

@@ -17,6 +17,9 @@ mod admit;
 /// Arrivals of a model from which its rate is estimated.
 const ARRIVALS: usize = 64;
 
+/// Chance makes a silence of so many average gaps between arrivals one time in fifty; longer ones tell of a lower rate.
+const SILENT: u64 = 4;
+
 /// Everything known about the node.
 #[derive(Clone, Debug, Default)]
 pub struct NodeWorld {
@@ -320,13 +323,22 @@ impl NodeWorld {
         self.costs(model).of_on(rows, self.space.share(partition))
     }
 
-    /// Average time between two rows of `model` that arrive, as its latest arrivals have it; none before there were two.
+    /// Average time between two rows of `model` that arrive, as its latest arrivals have it; none before there were two. Where
+    /// it has been silent for several of them, the silence counts.
     #[must_use]
     pub fn row_gap(&self, now: Time, model: ModelId) -> Option<Span> {
         let arrivals = &self.find_model(model)?.arrivals;
         let (first, _) = *arrivals.front()?;
         let rows: u64 = arrivals.iter().skip(1).map(|(_, rows)| u64::from(*rows)).sum();
-        (rows > 0).then(|| now.since(first).scale(1, rows))
+        let silence = self.silence(now, model)?;
+        (rows > 0).then(|| now.since(first).scale(1, rows).max(silence.scale(1, SILENT)))
+    }
+
+    /// Time since the latest arrival of `model`; none before the first.
+    #[must_use]
+    pub fn silence(&self, now: Time, model: ModelId) -> Option<Span> {
+        let (latest, _) = *self.find_model(model)?.arrivals.back()?;
+        Some(now.since(latest))
     }
 
     /// A run of `model` on a partition of `device`, on it or parked: its weights must stay there.

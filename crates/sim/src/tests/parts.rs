@@ -1,7 +1,11 @@
 //! Devices shared in parts: constraints, slow-downs, timetables and stages, as text.
 
-use super::check;
+use super::{check, scenario};
+use crate::Simulation;
 use expect_test::expect;
+use sched::node::Act;
+use sched::node::policy::Choice;
+use std::fmt::Write as _;
 
 #[test]
 fn models_that_are_to_be_apart_take_turns() {
@@ -196,6 +200,41 @@ fn dstack_runs_models_side_by_side_at_their_knees() {
         20     run3 finished
     "#]],
     );
+}
+
+/// The models of the first starts from `since` on, ms.
+fn first_starts(text: &str, since: u64, count: usize) -> String {
+    let mut found = String::new();
+    let simulation = Simulation::new(&scenario(text), &Choice::DStack).checked();
+    let outcome = simulation.run(|now, _, decisions| {
+        for decision in decisions {
+            if let Act::Start { model, .. } = decision.act
+                && now.ns() >= since * 1_000_000
+                && found.len() < count
+            {
+                found.push(if model.index() == 0 { 'a' } else { 'b' });
+            }
+        }
+        Ok(())
+    });
+    outcome.unwrap();
+    found
+}
+
+#[test]
+fn dstack_gives_who_comes_back_no_claim_to_the_past() {
+    // The first alone for two seconds, then both: each run takes the whole device.
+    let mut text =
+        String::from("space 2 grid=1\nmodel a 1:10 on1:1:40 slo=900\nmodel b 1:10 on1:1:40 slo=900\n");
+    for at in 0..200 {
+        writeln!(text, "at {} a", 10 * at).unwrap();
+    }
+    for at in 0..40 {
+        writeln!(text, "at {} a\nat {} b", 2_000 + at, 2_000 + at).unwrap();
+    }
+    let order = first_starts(&text, 2_010, 20);
+    let own = order.chars().filter(|model| *model == 'b').count();
+    assert!((8..=12).contains(&own), "{order}");
 }
 
 #[test]

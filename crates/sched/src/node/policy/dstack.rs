@@ -14,7 +14,7 @@
 use super::starts::{Point, Sizes, Starts, Terms, best_point, promise, row_gap, units_of};
 use crate::Policy;
 use crate::node::{Decision, NodeWorld, Rule, Why};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use vocab::{ModelId, PartitionId, Span, Time};
 
 /// Sessions that the scoreboard remembers: each takes a tenth off what came before.
@@ -30,6 +30,8 @@ pub struct DStack {
     timetable: Vec<Reservation>,
     /// Unit-time given to each model lately.
     served: BTreeMap<ModelId, u128>,
+    /// Models that waited or ran after the turn before.
+    active: BTreeSet<ModelId>,
     /// Where each model runs in this session.
     points: BTreeMap<ModelId, Point>,
     terms: Terms,
@@ -74,7 +76,9 @@ impl DStack {
         self.timetable.clear();
         let asked = |model: ModelId| {
             // Models that nobody asks have no place in the timetable.
-            let expected = row_gap(now, world, model).is_some_and(|gap| gap <= promise(world, model) * 2);
+            let soon = |span: Span| span <= promise(world, model) * 2;
+            let expected =
+                row_gap(now, world, model).is_some_and(soon) && world.silence(now, model).is_some_and(soon);
             !world.queue(model).is_empty() || expected
         };
         let mut models: Vec<(Span, ModelId)> = world
@@ -101,6 +105,20 @@ impl DStack {
             }
         }
         self.timetable.sort_by_key(|reservation| (reservation.begin, reservation.model));
+    }
+
+    /// Who comes back begins where the least served of the others are: to have asked nothing for a while is no claim.
+    fn welcome(&mut self, world: &NodeWorld) {
+        let running = world.runs().map(|run| run.model);
+        let waiting = world.models().map(|spec| spec.id).filter(|model| !world.queue(*model).is_empty());
+        let active: BTreeSet<ModelId> = running.chain(waiting).collect();
+        let served = |model: &ModelId| self.served.get(model).copied().unwrap_or(0);
+        let least = active.intersection(&self.active).map(served).min().unwrap_or(0);
+        for model in active.difference(&self.active) {
+            let own = self.served.entry(*model).or_default();
+            *own = least.max(*own);
+        }
+        self.active = active;
     }
 
     /// Whether rates have risen beyond what the session's points can serve, it has lasted for some time, and less haste can
@@ -373,6 +391,7 @@ impl Policy<NodeWorld> for DStack {
         let sizes = Sizes::of(world);
         let mut starts = Starts::new(now, world);
         starts.reject_hopeless();
+        self.welcome(world);
         if self.session.is_none_or(|(_, end)| now >= end) || self.is_outrun(now, world, &sizes) {
             self.session = None;
             if world.waiting_len() > 0 {
@@ -389,5 +408,68 @@ impl Policy<NodeWorld> for DStack {
         let over = self.timetable.iter().map(|entry| entry.end);
         let session = self.session.map(|(_, end)| end).filter(|_| !self.timetable.is_empty());
         reserved.chain(over).chain(session).filter(|at| *at > now).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::World as _;
+    use crate::node::{BucketCost, Event, ModelSpec, Part, PartCosts, Promise};
+    use vocab::{Class, Request, RequestId};
+
+    fn ms(ms: u64) -> Span {
+        Span::from_ms(ms)
+    }
+
+    fn at(ms: u64) -> Time {
+        Time::ZERO + Span::from_ms(ms)
+    }
+
+    #[test]
+    fn nothing_is_reserved_for_who_fell_silent() {
+        let mut world = NodeWorld::new();
+        let whole = Part { first: Some(0), units: 2 };
+        let partition = PartitionId(0);
+        world.apply(at(0), &Event::PartitionAdded { partition, name: "whole".into() });
+        world.apply(at(0), &Event::PartsShared { units: 2, overlap: 1, parts: vec![(partition, whole)] });
+        for id in 0..2 {
+            let spec = ModelSpec {
+                id: ModelId(id),
+                name: format!("model{id}"),
+                class: Class::FIRST,
+                batch_max: 1,
+                queue_delay: Span::ZERO,
+                queue_max: 0,
+                costs: vec![BucketCost { rows: 1, segments: vec![ms(10)] }],
+                parts: PartCosts::default(),
+                promise: Promise { deadline: Some(ms(200)), ..Promise::default() },
+            };
+            world.apply(at(0), &Event::ModelAdded { spec });
+        }
+        let mut ask = |id: u64, model: u32, now: Time| {
+            let request = Request {
+                id: RequestId(id),
+                model: ModelId(model),
+                class: Class::FIRST,
+                rows: 1,
+                arrival: now,
+                deadline: None,
+            };
+            world.apply(now, &Event::RequestArrived { request });
+            if model == 1 {
+                world.apply(now, &Event::RequestCancelled { request: RequestId(id) });
+            }
+        };
+        // Fifty a second until 1.26 s.
+        (0..64).for_each(|id| ask(id, 1, at(20 * id)));
+        ask(64, 0, at(1_500));
+        let reserved = |now: Time| {
+            let mut policy = DStack::default();
+            policy.plan(now, &world, &Sizes::of(&world));
+            policy.timetable.iter().map(|entry| entry.model.0).collect::<BTreeSet<u32>>()
+        };
+        assert_eq!(reserved(at(1_500)), BTreeSet::from([0, 1]), "it may come again within two promises");
+        assert_eq!(reserved(at(1_700)), BTreeSet::from([0]));
     }
 }
