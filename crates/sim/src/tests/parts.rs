@@ -223,18 +223,21 @@ fn first_starts(text: &str, since: u64, count: usize) -> String {
 
 #[test]
 fn dstack_gives_who_comes_back_no_claim_to_the_past() {
-    // The first alone for two seconds, then both: each run takes the whole device.
-    let mut text =
-        String::from("space 2 grid=1\nmodel a 1:10 on1:1:40 slo=900\nmodel b 1:10 on1:1:40 slo=900\n");
-    for at in 0..200 {
-        writeln!(text, "at {} a", 10 * at).unwrap();
+    // The first alone for two seconds, then both, at once or after a pause: each run takes the whole device.
+    for pause in [0, 1_000] {
+        let mut text =
+            String::from("space 2 grid=1\nmodel a 1:10 on1:1:40 slo=900\nmodel b 1:10 on1:1:40 slo=900\n");
+        for at in 0..200 {
+            writeln!(text, "at {} a", 10 * at).unwrap();
+        }
+        for at in 0..40 {
+            let at = 2_000 + pause + at;
+            writeln!(text, "at {at} a\nat {at} b").unwrap();
+        }
+        let order = first_starts(&text, 2_010 + pause, 20);
+        let own = order.chars().filter(|model| *model == 'b').count();
+        assert!((8..=12).contains(&own), "pause {pause}: {order}");
     }
-    for at in 0..40 {
-        writeln!(text, "at {} a\nat {} b", 2_000 + at, 2_000 + at).unwrap();
-    }
-    let order = first_starts(&text, 2_010, 20);
-    let own = order.chars().filter(|model| *model == 'b').count();
-    assert!((8..=12).contains(&own), "{order}");
 }
 
 #[test]

@@ -107,11 +107,15 @@ impl DStack {
         self.timetable.sort_by_key(|reservation| (reservation.begin, reservation.model));
     }
 
-    /// Who comes back begins where the least served of the others are: to have asked nothing for a while is no claim.
+    /// Who comes back begins where the least served of the others are: to have asked nothing for a while is no claim. Where
+    /// nobody was there all begin alike.
     fn welcome(&mut self, world: &NodeWorld) {
         let running = world.runs().map(|run| run.model);
         let waiting = world.models().map(|spec| spec.id).filter(|model| !world.queue(*model).is_empty());
         let active: BTreeSet<ModelId> = running.chain(waiting).collect();
+        if active.is_disjoint(&self.active) {
+            self.served.clear();
+        }
         let served = |model: &ModelId| self.served.get(model).copied().unwrap_or(0);
         let least = active.intersection(&self.active).map(served).min().unwrap_or(0);
         for model in active.difference(&self.active) {
