@@ -3,7 +3,7 @@
 use crate::blas::{Blas, GemmAddresses, GemmPlan, LibraryError};
 use crate::dnn::{ConvAddresses, ConvPlan, Dnn, NUMBERS};
 use crate::driver::{DriverError, Event, Function, Gpu, Stream};
-use crate::lower::{ConvShape, Convolution, GemmShape, Kind, fingerprint};
+use crate::lower::{ConvShape, Convolution, GemmShape, fingerprint};
 use crate::nvrtc::Cache;
 use crate::verify::{Verifier, tolerance};
 use std::collections::{BTreeMap, HashMap};
@@ -68,7 +68,7 @@ pub(crate) struct Tuner {
     smallest: Vec<Stream>,
     /// Their kind, by which choices are told apart.
     parts: String,
-    verifier: Verifier,
+    pub(crate) verifier: Verifier,
 }
 
 /// What can go wrong while a step is tuned.
@@ -347,24 +347,6 @@ impl Tuner {
     pub(crate) fn number(&self, conv: &Convolution) -> Option<usize> {
         let text = text(&conv.shape, conv.gemm.as_ref().map(|gemm| &gemm.shape));
         lock(&self.known).get(&self.key(&text)).copied()
-    }
-
-    /// As [`Verifier::error`].
-    pub(crate) fn error(
-        &self,
-        shape: &ConvShape,
-        at: &ConvAddresses,
-        stream: &Stream,
-        launch: impl FnOnce(&Stream) -> bool,
-    ) -> Option<f64> {
-        self.verifier.error(shape, at, stream, launch)
-    }
-
-    /// Fills so many numbers of single precision.
-    pub(crate) fn fill(&self, to: u64, count: usize, stream: &Stream) -> Result<(), TuneError> {
-        self.verifier
-            .fill_one(Kind::F32, (to, count), stream)
-            .ok_or_else(|| TuneError::NoWay("filling".into()))
     }
 
     /// Launches a convolution one way.

@@ -125,7 +125,6 @@ impl Verifier {
         (scratch, bytes): (u64, usize),
         stream: &Stream,
     ) -> Option<()> {
-        let (fill, _) = self.kernels(shape.kind)?;
         let weights: usize = shape.w.iter().product();
         let residual = at.residual.zip(shape.residual_strides);
         let all = [
@@ -135,10 +134,7 @@ impl Verifier {
             residual.map(|(at, strides)| (at, extent(shape.y, strides))),
             Some((scratch, bytes / shape.kind.size())),
         ];
-        for (to, count) in all.into_iter().flatten() {
-            stream.launch(&fill, [1_024, 1, 1], 256, &[to, count as u64]).ok()?;
-        }
-        Some(())
+        all.into_iter().flatten().try_for_each(|some| self.fill_one(shape.kind, some, stream))
     }
 
     /// Fills so many numbers of a type.

@@ -237,15 +237,22 @@ impl Simulation {
         Ok(Outcome { tally: self.tally, partitions: self.partitions })
     }
 
-    /// The next instant at which something happens or the policy wakes, with what happens then; none where the simulation ends.
+    /// The next instant at which something is seen to happen or the policy wakes, with what happens then; none where the simulation ends.
     fn wait(&mut self, wake: Option<Time>, events: &mut Vec<Event>) -> Option<Time> {
-        let next = self.heap.peek().map(|Reverse((at, _, _))| *at);
-        let now = next.into_iter().chain(wake).min().filter(|at| *at <= self.deadline)?;
-        while self.heap.peek().is_some_and(|Reverse((at, _, _))| *at <= now) {
-            let Some(Reverse((_, _, pending))) = self.heap.pop() else { break };
-            events.extend(self.happen(now, pending));
+        loop {
+            let next = self.heap.peek().map(|Reverse((at, _, _))| *at);
+            let now = next.into_iter().chain(wake).min().filter(|at| *at <= self.deadline)?;
+            let mut seen = wake.is_some_and(|wake| wake <= now);
+            while self.heap.peek().is_some_and(|Reverse((at, _, _))| *at <= now) {
+                let Some(Reverse((_, _, pending))) = self.heap.pop() else { break };
+                // Nobody knows yet that a run computes no more.
+                seen |= !matches!(pending, Pending::Quit { .. });
+                events.extend(self.happen(now, pending));
+            }
+            if seen {
+                return Some(now);
+            }
         }
-        Some(now)
     }
 
     fn schedule(&mut self, at: Time, pending: Pending) {

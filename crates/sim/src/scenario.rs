@@ -596,6 +596,12 @@ impl Load {
             Arrivals::Trace { at_ns, .. } if at_ns.windows(2).any(|pair| pair[0] > pair[1]) => {
                 faults.push("the trace's times do not ascend".into());
             }
+            Arrivals::Trace { at_ns, lag_ns } if !lag_ns.is_empty() && lag_ns.len() != at_ns.len() => {
+                let (times, lags) = (at_ns.len(), lag_ns.len());
+                faults.push(format!(
+                    "the trace has {times} times and {lags} lags; give one for each time, or none"
+                ));
+            }
             _ => {}
         }
         faults

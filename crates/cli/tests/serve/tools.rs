@@ -128,7 +128,7 @@ fn a_simulation_is_replayed_explained_and_drawn() {
     let replayed = text(&raddle(&["replay", &journal]));
     let first = text(&raddle(&["explain", &journal, "r0"]));
     expect![[r#"
-        windows: 1084 turns replayed, all 332 decisions the same
+        windows: 778 turns replayed, all 332 decisions the same
         +0 ns         arrived for archive: class 3, 8 row(s), no deadline
         +0 ns         chosen for run0 on p0 with 0 other(s): it was the most urgent work (class 3 after ageing)
         +20.00 µs     run0 began on the device

@@ -3,8 +3,10 @@
 
 use super::{Bases, CudaProgram, Ready};
 use crate::driver::Stream;
+use crate::lower::Kind;
 use crate::tune::TuneError;
 use engine::EngineError;
+use graph::DType;
 
 /// One convolution.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,7 +41,7 @@ impl CudaProgram {
                     stream.capture(all).map_err(|error: TuneError| self.failed(segment, &error))
                 };
                 let begin = || {
-                    self.fill_inputs(&bases, stream).is_ok()
+                    self.fill_inputs(&bases, stream).is_some()
                         && graphs[..segment].iter().all(|graph| graph.launch(stream).is_ok())
                 };
                 let before = if place > 0 { Some(capture(&steps[..place])?) } else { None };
@@ -48,7 +50,11 @@ impl CudaProgram {
                 let together = capture(&steps[..=place])?;
                 let error = |launch: &dyn Fn() -> bool| {
                     let launch = |_: &Stream| begin() && launch();
-                    self.shared.tuner.error(&conv.shape, &at, stream, launch).unwrap_or(f64::INFINITY)
+                    self.shared
+                        .tuner
+                        .verifier
+                        .error(&conv.shape, &at, stream, launch)
+                        .unwrap_or(f64::INFINITY)
                 };
                 let shape = &conv.shape;
                 let (x, w, stride) = (shape.x, shape.w, shape.strides[0]);
@@ -65,12 +71,13 @@ impl CudaProgram {
         Ok(found)
     }
 
-    fn fill_inputs(&self, bases: &Bases<'_>, stream: &Stream) -> Result<(), TuneError> {
-        for (spec, offset) in self.inputs.iter().zip(&self.input_offsets) {
-            if spec.dtype == graph::DType::F32 {
-                self.shared.tuner.fill(bases.slot + *offset as u64, spec.shape.iter().product(), stream)?;
-            }
-        }
-        Ok(())
+    /// `None` when they cannot be filled.
+    fn fill_inputs(&self, bases: &Bases<'_>, stream: &Stream) -> Option<()> {
+        let mut floats =
+            self.inputs.iter().zip(&self.input_offsets).filter(|(spec, _)| spec.dtype == DType::F32);
+        floats.try_for_each(|(spec, offset)| {
+            let some = (bases.slot + *offset as u64, spec.shape.iter().product());
+            self.shared.tuner.verifier.fill_one(Kind::F32, some, stream)
+        })
     }
 }

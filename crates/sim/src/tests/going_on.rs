@@ -101,6 +101,9 @@ fn an_arrival_may_be_heard_of_later() {
     });
     // Who asks later is not heard earlier.
     assert_eq!(heard.collect::<Vec<(u64, u64)>>(), [(13_000, 10_000), (13_000, 11_000)]);
+    scenario.loads[0].arrivals = Arrivals::Trace { at_ns: vec![1, 2], lag_ns: vec![3] };
+    let faults = scenario.faults().join("; ");
+    assert!(faults.contains("2 times and 1 lags; give one for each time, or none"), "{faults}");
 }
 
 #[test]
@@ -119,4 +122,6 @@ fn measured_launches_take_the_place_of_one() {
     // A run of 6 ms with one launch before and one after it.
     assert_eq!(over, begun.iter().map(|begun| 6 + 2 * begun).collect::<Vec<_>>());
     assert!(begun == [1, 2, 1, 2] || begun == [2, 1, 2, 1], "{begun:?}");
+    // Nobody is told that a run computes no more before its end is known.
+    assert!(turns.iter().all(|(_, events, _)| !events.is_empty()));
 }

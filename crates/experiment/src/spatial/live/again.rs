@@ -1,7 +1,7 @@
 //! The rows of a record made again from the journals of its live runs, for a simulator that has changed since. Needs no GPU.
 
 use super::foretell::{Live, Parts, count};
-use super::{Settings, cases, neighbours, read, report, table, unit_times};
+use super::{Settings, cases, neighbours, policies, read, report, table, unit_times};
 use anyhow::{Context as _, ensure};
 use sched::node::Event;
 use sched::node::policy::Choice;
@@ -12,8 +12,7 @@ pub(super) fn run(settings: &Settings, out: &Path) -> anyhow::Result<bool> {
     let mut rows = table::read(out)?;
     let slowdowns = neighbours::read(out)?;
     let least = unit_times(out, settings, &[])?;
-    let policies: Vec<String> = settings.policies.clone();
-    for policy in &policies {
+    for policy in &policies(settings, None)? {
         let journal = out.join(format!("{policy}.jsonl"));
         if !journal.exists() {
             continue;
