@@ -206,6 +206,15 @@ impl Costs {
         bucket.prior.segments.iter().map(|span| span.scale(part.ns(), whole.ns())).collect()
     }
 
+    /// Device time of a run of `rows` on a part of `share` units as the profile has it; where it has none, as
+    /// [`Costs::of_on`] has it.
+    #[must_use]
+    pub fn profiled_on(&self, rows: u32, share: Option<u32>) -> Span {
+        let at = self.index(rows);
+        let Some(units) = share else { return self.buckets[at].prior_total };
+        self.parts.get(&units).map_or_else(|| self.at(at, units), |part| part[at].prior_total)
+    }
+
     /// Learns that a run of `rows` took `busy` device time: the belief is the worst of the latest runs.
     pub fn learn(&mut self, rows: u32, busy: Span) {
         self.learn_on(rows, None, busy);

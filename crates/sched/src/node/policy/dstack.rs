@@ -15,7 +15,7 @@ use super::starts::{Point, Sizes, Starts, Terms, best_point, promise, row_gap, u
 use crate::Policy;
 use crate::node::{Decision, NodeWorld, Rule, Why};
 use std::collections::{BTreeMap, BTreeSet};
-use vocab::{ModelId, PartitionId, Span, Time};
+use vocab::{ModelId, PartitionId, RequestId, Span, Time};
 
 /// Sessions that the scoreboard remembers: each takes a tenth off what came before.
 const REMEMBERED: u128 = 10;
@@ -51,6 +51,12 @@ const HASTES: [f64; 5] = [1.0, 0.75, 0.5, 0.25, 0.0];
 
 /// The part of the units that the rates seen may need for a haste to be affordable.
 const AFFORDED: f64 = 0.7;
+
+/// The part of the units that the rates seen may need where models run for units to count as scarce.
+const SCARCE: f64 = 0.85;
+
+/// What a unit must do, of what it does at the model's point, where units are scarce: another has a use for it.
+const WORTHWHILE: f64 = 0.875;
 
 /// A session that is outrun is planned anew after one of so many parts of it.
 const REPLANS: u64 = 8;
@@ -90,6 +96,9 @@ impl DStack {
         let Some((length, _)) = models.last().copied() else { return };
         self.choose(now, world, sizes);
         self.session = Some((now, now + length));
+        if self.is_scarce(now, world, sizes) {
+            return;
+        }
         for (within, model) in models {
             let point = self.point(now, world, model, sizes);
             let runs = (length.ns() / within.ns().max(1)).clamp(1, RUNS_MAX);
@@ -144,6 +153,12 @@ impl DStack {
         known.filter_map(units).sum()
     }
 
+    /// Whether the rates seen take nearly all units, or more, though haste counts for nothing: then nothing is reserved, and
+    /// only runs that are worth their units begin.
+    fn is_scarce(&self, now: Time, world: &NodeWorld, sizes: &Sizes) -> bool {
+        self.terms.haste <= 0.0 && self.needed(now, world) > SCARCE * f64::from(sizes.whole)
+    }
+
     /// Whether the rates seen leave slack: then a small batch, which costs more units a row, is better than a late answer.
     fn has_spare(&self) -> bool {
         self.terms.haste >= 1.0
@@ -156,17 +171,20 @@ impl DStack {
         for haste in HASTES {
             // Small parts run long: nobody is to wait for a run of a model that is in less of a hurry.
             let longest = if haste < 1.0 { shortest } else { Span::MAX };
-            self.terms = Terms { haste, longest };
-            self.points.clear();
-            for spec in world.models() {
-                if row_gap(now, world, spec.id).is_some() {
-                    self.points.insert(spec.id, best_point(now, world, spec.id, sizes, self.terms));
-                }
-            }
+            self.choose_on(now, world, sizes, Terms { haste, longest });
             if self.needed(now, world) <= AFFORDED * f64::from(sizes.whole) {
-                break;
+                return;
             }
         }
+        if self.is_scarce(now, world, sizes) {
+            self.choose_on(now, world, sizes, Terms { haste: 0.0, longest: Span::MAX });
+        }
+    }
+
+    fn choose_on(&mut self, now: Time, world: &NodeWorld, sizes: &Sizes, terms: Terms) {
+        let known = world.models().map(|spec| spec.id).filter(|model| row_gap(now, world, *model).is_some());
+        self.points = known.map(|model| (model, best_point(now, world, model, sizes, terms))).collect();
+        self.terms = terms;
     }
 
     /// Where a model runs in this session.
@@ -217,7 +235,7 @@ impl DStack {
 
     /// Begins what the timetable has now; what nobody waits for is struck out.
     fn mandatory(&mut self, starts: &mut Starts<'_>, sizes: &Sizes) {
-        let (now, spare) = (starts.now, self.has_spare());
+        let now = starts.now;
         let mut timetable = std::mem::take(&mut self.timetable);
         timetable.retain(|entry| {
             if entry.begin > now {
@@ -230,8 +248,7 @@ impl DStack {
                 return now < entry.end;
             }
             let units = units_of(starts.world, entry.partition, sizes);
-            let (requests, rows, _) =
-                starts.batch_in_time(entry.model, entry.rows, sizes.share(units), spare);
+            let (requests, rows, _) = self.batch(starts, sizes, entry.model, (entry.rows, units));
             if requests.is_empty() {
                 return false;
             }
@@ -275,8 +292,13 @@ impl DStack {
                 continue;
             }
             let Some(found) = self.best(starts, sizes, model, &point) else { continue };
-            let share = sizes.share(found.point.units);
-            let (requests, rows, _) = starts.batch_in_time(model, found.point.rows, share, self.has_spare());
+            // While something runs its end comes, and with it another turn.
+            let poor = found.point.worth(0.0) < WORTHWHILE * point.worth(0.0);
+            let others = !begun.is_empty() || starts.world.runs().next().is_some();
+            if poor && others && self.is_scarce(starts.now, starts.world, sizes) {
+                continue;
+            }
+            let (requests, rows, _) = self.batch(starts, sizes, model, (found.point.rows, found.point.units));
             if requests.is_empty() {
                 continue;
             }
@@ -290,27 +312,51 @@ impl DStack {
         }
     }
 
+    /// The batch of at most `rows` rows that is worth most on a part of `units` units among those answered in time, its rows,
+    /// and how long it takes. Where units are scarce two full buckets are better than a larger one that is half full.
+    fn batch(
+        &self,
+        starts: &Starts<'_>,
+        sizes: &Sizes,
+        model: ModelId,
+        (rows, units): (u32, u32),
+    ) -> (Vec<RequestId>, u32, Span) {
+        let share = sizes.share(units);
+        let mut best = starts.batch_in_time(model, rows, share, self.has_spare());
+        if self.has_spare() {
+            return best;
+        }
+        let worth = |rows| match rows {
+            0 => 0.0,
+            _ => Point::of(starts.world, model, sizes, (rows, units)).worth(self.terms.haste),
+        };
+        for bucket in starts.world.costs(model).bucket_sizes().rev().filter(|bucket| *bucket < rows) {
+            let other = starts.batch_in_time(model, bucket, share, false);
+            if worth(other.1) > worth(best.1) {
+                best = other;
+            }
+        }
+        best
+    }
+
     /// The best run of `model` on units that are idle: over before they are reserved, and in time for its requests.
     fn best(&self, starts: &Starts<'_>, sizes: &Sizes, model: ModelId, point: &Point) -> Option<Candidate> {
         let (world, now) = (starts.world, starts.now);
         let mut best: Option<Candidate> = None;
         // Parts of one size come one after another.
-        let mut size = (0, 0, Span::ZERO);
+        let mut size: Option<Point> = None;
         for partition in starts.parts.idle() {
             let units = units_of(world, partition, sizes);
             if units > point.units {
                 continue;
             }
-            if size.0 != units {
-                let share = sizes.share(units);
-                let (_, rows, time) = starts.batch_in_time(model, point.rows, share, self.has_spare());
-                size = (units, rows, time);
+            if size.is_none_or(|size: Point| size.units != units) {
+                let (_, rows, time) = self.batch(starts, sizes, model, (point.rows, units));
+                size = Some(Point { time, ..Point::of(world, model, sizes, (rows, units)) });
             }
-            let (_, rows, time) = size;
-            if rows == 0 {
-                continue;
-            }
-            let candidate = Candidate { point: Point { rows, units, time }, partition, beside: 0 };
+            let Some(found) = size.filter(|size| size.rows > 0) else { continue };
+            let time = found.time;
+            let candidate = Candidate { point: found, partition, beside: 0 };
             let worth = |candidate: &Candidate| candidate.point.worth(self.terms.haste);
             let worse = |best: &Candidate| worth(best) > worth(&candidate) * (1.0 + 1e-9);
             if best.as_ref().is_some_and(worse) {
@@ -318,7 +364,7 @@ impl DStack {
             }
             if !starts.parts.is_alone(partition)
                 || !starts.may_begin(model, partition)
-                || !self.leaves_reserved(world, sizes, (model, partition), now, now + time)
+                || !self.leaves_reserved(starts, sizes, (model, partition), now, now + time)
             {
                 continue;
             }
@@ -334,17 +380,24 @@ impl DStack {
         best
     }
 
-    /// Whether a run from `begin` to `end` leaves the units of every reservation free for it, but for those of its own
-    /// model, which it serves ahead of time.
+    /// Whether a run from `begin` to `end` leaves the units of every reservation free that somebody needs: whose most urgent
+    /// request would be late by the run after it. Reservations of its own model it serves ahead of time.
     fn leaves_reserved(
         &self,
-        world: &NodeWorld,
+        starts: &Starts<'_>,
         sizes: &Sizes,
         (model, partition): (ModelId, PartitionId),
         begin: Time,
         end: Time,
     ) -> bool {
-        let others = |entry: &&Reservation| entry.model != model && entry.begin < end && begin < entry.end;
+        let world = starts.world;
+        let late = |entry: &Reservation| {
+            let next = entry.end + entry.end.since(entry.begin);
+            starts.head_deadline(entry.model).is_some_and(|deadline| deadline < next)
+        };
+        let others = |entry: &&Reservation| {
+            entry.model != model && entry.begin < end && begin < entry.end && late(entry)
+        };
         let reserved: Vec<Reservation> = self.timetable.iter().filter(others).copied().collect();
         reserved.iter().all(|entry| !in_the_way(world, (model, partition), (entry.model, entry.partition)))
             && fits_sum(world, sizes, &reserved, partition, begin, end)

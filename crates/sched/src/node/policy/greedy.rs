@@ -41,8 +41,8 @@ fn run_now(starts: &Starts<'_>, sizes: &Sizes, model: ModelId) -> Option<Candida
             && starts.may_begin(model, *id)
     };
     let partition = starts.parts.idle().filter(fits).min_by_key(|id| (starts.parts.idle_beside(*id), *id))?;
-    let time = world.costs(model).of_on(rows, sizes.share(best.units));
-    Some(Candidate { model, point: Point { rows, units: best.units, time }, partition, requests })
+    let point = Point::of(world, model, sizes, (rows, best.units));
+    Some(Candidate { model, point, partition, requests })
 }
 
 fn candidates(starts: &Starts<'_>, sizes: &Sizes) -> Vec<Candidate> {

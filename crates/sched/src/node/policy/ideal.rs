@@ -44,7 +44,7 @@ fn knee(world: &NodeWorld, sizes: &Sizes, model: ModelId, rows: u32, segment: u3
     let costs = world.costs(model);
     let point = |units: u32| {
         let time = costs.span_of(rows, segment, segment + 1, sizes.share(units));
-        Point { rows, units, time }
+        Point { rows, units, time, alone: time }
     };
     let points = sizes.open_to(world, model).into_iter().map(point);
     points.max_by(|a, b| a.efficacy().total_cmp(&b.efficacy())).map_or(sizes.whole, |point| point.units)

@@ -243,10 +243,19 @@ pub(super) fn units_of(world: &NodeWorld, partition: PartitionId, sizes: &Sizes)
 pub(super) struct Point {
     pub(super) rows: u32,
     pub(super) units: u32,
+    /// What a run is believed to take.
     pub(super) time: Span,
+    /// What it takes as profiled, alone: sizes are compared by it, for beliefs of those that never ran know of no neighbours.
+    pub(super) alone: Span,
 }
 
 impl Point {
+    /// The point of `model` at so many rows and units.
+    pub(super) fn of(world: &NodeWorld, model: ModelId, sizes: &Sizes, (rows, units): (u32, u32)) -> Self {
+        let (costs, share) = (world.costs(model), sizes.share(units));
+        Self { rows, units, time: costs.of_on(rows, share), alone: costs.profiled_on(rows, share) }
+    }
+
     /// Rows a unit and second, the more the sooner they are answered (D-STACK's efficacy, section 5 in our reading).
     pub(super) fn efficacy(&self) -> f64 {
         self.worth(1.0)
@@ -254,7 +263,7 @@ impl Point {
 
     /// What lies between efficacy, with a haste of 1, and [`Point::rate`], with one of 0.
     pub(super) fn worth(&self, haste: f64) -> f64 {
-        self.rate() / self.time.as_secs_f64().max(1e-9).powf(haste)
+        Self { time: self.alone, ..*self }.rate() / self.alone.as_secs_f64().max(1e-9).powf(haste)
     }
 
     /// Rows a unit and second.
@@ -270,9 +279,9 @@ pub(super) fn points(world: &NodeWorld, model: ModelId, sizes: &Sizes, limit: Sp
     let open = sizes.open_to(world, model);
     for rows in costs.bucket_sizes().map(|rows| rows.min(rows_max)) {
         for units in &open {
-            let time = costs.of_on(rows, sizes.share(*units));
-            if time <= limit {
-                found.push(Point { rows, units: *units, time });
+            let point = Point::of(world, model, sizes, (rows, *units));
+            if point.time <= limit {
+                found.push(point);
             }
         }
     }
@@ -314,7 +323,7 @@ pub(super) fn best_point(now: Time, world: &NodeWorld, model: ModelId, sizes: &S
     let any = || best(&points(world, model, sizes, promise));
     best(&timely).or_else(|| best(&half)).or_else(any).unwrap_or_else(|| {
         let units = sizes.largest(world, model);
-        Point { rows: 1, units, time: world.costs(model).of_on(1, sizes.share(units)) }
+        Point::of(world, model, sizes, (1, units))
     })
 }
 
