@@ -7,7 +7,7 @@ use crate::link::Links;
 use crate::spread::Spread;
 use crate::{Ended, Scenario, Tally};
 use sched::node::policy::Choice;
-use sched::node::{Act, Costs, Decision, Event, NodeWorld, Refusal, Window};
+use sched::node::{Act, Costs, Decision, Event, NodeWorld, Refusal, Run, RunState, Window};
 use sched::{Policy, Turn, turn};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -428,7 +428,12 @@ impl Simulation {
         let arrivals = device.map_or_else(Vec::new, |device| {
             self.links.arrivals(device, model, memory.groups(model), segments.len())
         });
-        let factor = self.spread.factor(model, costs.bucket_place(rows));
+        // Runs are numbered as they begin.
+        let space = self.world.space();
+        let there = |other: &&Run| other.id < run && !matches!(other.state, RunState::Parked { .. });
+        let before = self.world.runs().filter(there);
+        let others = before.filter(|other| space.reaches(other.partition, partition)).count();
+        let factor = self.spread.factor(model, costs.bucket_place(rows), others);
         let launch = self.spread.launch().unwrap_or(self.launch);
         let truth = TrueRun::new((model, partition, rows), segments, (factor, launch), arrivals);
         self.runs.insert(run, truth);

@@ -196,6 +196,10 @@ pub struct BatchEntry {
     /// Times of measured runs divided by their mean, in the order they were measured; the simulator draws from them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub factors: Vec<f64>,
+    /// How many other runs were on the device when each of those began; then a run draws from those that began among about as
+    /// many.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub beside: Vec<u32>,
 }
 
 /// A stream of requests for one model.
@@ -452,7 +456,7 @@ fn entries(batches: &[BatchProfile]) -> Vec<BatchEntry> {
     let entry = |b: &BatchProfile| BatchEntry {
         rows: b.batch,
         segments_us: b.segment_ns.iter().map(us).collect(),
-        factors: Vec::new(),
+        ..BatchEntry::default()
     };
     batches.iter().map(entry).collect()
 }
@@ -481,6 +485,15 @@ impl ModelEntry {
         let mut factors = self.batches.iter().flat_map(|batch| &batch.factors);
         if let Some(bad) = factors.find(|factor| !(factor.is_finite() && **factor > 0.0)) {
             faults.push(format!("a factor of {name:?} is {bad}; factors are above 0, 1 on average"));
+        }
+        let uneven = |batch: &&BatchEntry| {
+            !matches!(batch.beside.len(), 0) && batch.beside.len() != batch.factors.len()
+        };
+        if let Some(batch) = self.batches.iter().find(uneven) {
+            let (factors, beside) = (batch.factors.len(), batch.beside.len());
+            faults.push(format!(
+                "a batch of {name:?} has {factors} factors, {beside} numbers of runs beside them"
+            ));
         }
         let weights = self.weight_bytes.len();
         if weights != 0 && segments != 0 && weights != segments {

@@ -1,13 +1,13 @@
 //! How far true runs are off their profile: measured factors drawn again, or a normal error; and what measured launches took.
 
-use crate::Scenario;
+use crate::{BatchEntry, Scenario};
 use vocab::{ModelId, Rng, Span};
 
 /// Draws a factor and a launch for each run.
 #[derive(Clone, Debug)]
 pub(crate) struct Spread {
-    /// By model and bucket.
-    measured: Vec<Vec<Walk<f64>>>,
+    /// By model, bucket, and how many others there are.
+    measured: Vec<Vec<Vec<Walk<f64>>>>,
     launches: Walk<Span>,
     /// Runs in a row that take what was measured in a row.
     block: u32,
@@ -48,10 +48,25 @@ impl<T: Copy> Walk<T> {
     }
 }
 
+/// The factors of a bucket by how many others there were, 0 first: of runs among about as many, as few apart as make a block.
+fn among(batch: &BatchEntry, block: u32) -> Vec<Walk<f64>> {
+    if batch.beside.is_empty() {
+        return vec![Walk::of(batch.factors.clone())];
+    }
+    let most = batch.beside.iter().copied().max().unwrap_or(0);
+    let enough = usize::try_from(block).unwrap_or(usize::MAX).min(batch.factors.len());
+    let near = |others: u32, apart: u32| -> Vec<f64> {
+        let pairs = batch.factors.iter().zip(&batch.beside);
+        pairs.filter(|(_, own)| own.abs_diff(others) <= apart).map(|(factor, _)| *factor).collect()
+    };
+    let class = |others: u32| (0..=most).map(|apart| near(others, apart)).find(|found| found.len() >= enough);
+    (0..=most).map(|others| Walk::of(class(others).unwrap_or_default())).collect()
+}
+
 impl Spread {
     pub(crate) fn of(scenario: &Scenario, rng: Rng) -> Self {
-        let walks = |model: &crate::ModelEntry| -> Vec<Walk<f64>> {
-            model.batches.iter().map(|batch| Walk::of(batch.factors.clone())).collect()
+        let walks = |model: &crate::ModelEntry| -> Vec<Vec<Walk<f64>>> {
+            model.batches.iter().map(|batch| among(batch, scenario.factor_block)).collect()
         };
         Self {
             measured: scenario.models.iter().map(walks).collect(),
@@ -63,9 +78,12 @@ impl Spread {
         }
     }
 
-    /// The factor of the next run of `model` in the bucket at `place`: one of those measured, where there are any.
-    pub(crate) fn factor(&mut self, model: ModelId, place: usize) -> f64 {
-        if let Some(factor) = self.measured[model.index()][place].next(self.block, &mut self.rng) {
+    /// The factor of the next run of `model` in the bucket at `place`, which begins among so many `others`: one of those
+    /// measured, where there are any.
+    pub(crate) fn factor(&mut self, model: ModelId, place: usize, others: usize) -> f64 {
+        let among = &mut self.measured[model.index()][place];
+        let walk = among.len().checked_sub(1).and_then(|most| among.get_mut(others.min(most)));
+        if let Some(factor) = walk.and_then(|walk| walk.next(self.block, &mut self.rng)) {
             return factor;
         }
         if self.noise == 0.0 { 1.0 } else { (1.0 + self.noise * self.rng.normal()).max(0.1) }
@@ -74,5 +92,31 @@ impl Spread {
     /// What the next launch takes: one of those measured, where there are any.
     pub(crate) fn launch(&mut self) -> Option<Span> {
         self.launches.next(self.block, &mut self.launch_rng)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_among_many_draw_from_those_that_began_among_many() {
+        let batch = |factors: &[f64], beside: &[u32]| BatchEntry {
+            factors: factors.to_vec(),
+            beside: beside.to_vec(),
+            ..BatchEntry::default()
+        };
+        let drawn = |batch: &BatchEntry, block| -> Vec<Vec<f64>> {
+            among(batch, block).into_iter().map(|walk| walk.measured).collect()
+        };
+        let measured = batch(&[1.0, 2.0, 1.125, 4.0, 2.125], &[0, 2, 0, 3, 2]);
+        // Among one other began none: those among none and among two are as near.
+        assert_eq!(
+            drawn(&measured, 1),
+            [vec![1.0, 1.125], vec![1.0, 2.0, 1.125, 2.125], vec![2.0, 2.125], vec![4.0]]
+        );
+        assert_eq!(drawn(&measured, 2)[3], [2.0, 4.0, 2.125], "one is no block");
+        assert_eq!(drawn(&measured, 99)[0].len(), 5, "all there are, though no block");
+        assert_eq!(drawn(&batch(&[3.0], &[]), 8), [[3.0]], "nobody counted");
     }
 }

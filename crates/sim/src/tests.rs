@@ -77,7 +77,7 @@ fn model(words: &[&str]) -> ModelEntry {
         let (rows, ms) = word.split_once(':')?;
         let rows = rows.parse().ok()?;
         let segments_us = ms.split(',').map(|ms| ms.parse::<u64>().unwrap() * 1_000).collect();
-        Some(BatchEntry { rows, segments_us, factors: Vec::new() })
+        Some(BatchEntry { rows, segments_us, ..BatchEntry::default() })
     };
     // `on4:1:30` is 30 ms at one row on 4 units.
     let parts = words[2..].iter().filter_map(|word| {

@@ -63,7 +63,7 @@ pub(super) fn model(name: &str, measured: &Measured, slo_ms: u64) -> anyhow::Res
         let batch = |(rows, widths): &(u32, Vec<(u32, f64)>)| BatchEntry {
             rows: *rows,
             segments_us: widths.iter().map(segment).collect(),
-            factors: Vec::new(),
+            ..BatchEntry::default()
         };
         parts.iter().map(batch).collect()
     };
@@ -120,7 +120,7 @@ pub(super) fn resnet18_on_turing(period_us: u64) -> ModelEntry {
     let batches = |units: u32| {
         let us = (serial + parallel / f64::from(units)) / 6.0;
         let stage = vocab::Span::from_secs_f64(us / 1e6).ns().div_ceil(1_000);
-        vec![BatchEntry { rows: 1, segments_us: vec![stage; 6], factors: Vec::new() }]
+        vec![BatchEntry { rows: 1, segments_us: vec![stage; 6], ..BatchEntry::default() }]
     };
     ModelEntry {
         name: "resnet18".into(),

@@ -215,6 +215,7 @@ fn model(spec: &ModelSpec, calibrating: &[&Measured]) -> ModelEntry {
             rows: cost.rows,
             segments_us: cost.segments.iter().enumerate().map(segment).collect(),
             factors: if runs.len() < RUNS_MIN { pooled.clone() } else { factors(&runs) },
+            beside: Vec::new(),
         }
     };
     ModelEntry {

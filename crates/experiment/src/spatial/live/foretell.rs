@@ -272,11 +272,13 @@ fn scenario(live: &Live<'_>, specs: &[ModelSpec], seen: &Seen) -> Scenario {
     let batch = |cost: &BucketCost| BatchEntry {
         rows: cost.rows,
         segments_us: cost.segments.iter().map(|span| span.ns().div_ceil(1_000)).collect(),
-        factors: Vec::new(),
+        ..BatchEntry::default()
     };
     let spread = |spec: &ModelSpec, cost: &BucketCost| {
-        let factors = seen.factors.get(&(spec.name.clone(), cost.rows)).cloned().unwrap_or_default();
-        BatchEntry { factors, ..batch(cost) }
+        let bucket = (spec.name.clone(), cost.rows);
+        let factors = seen.factors.get(&bucket).cloned().unwrap_or_default();
+        let beside = seen.beside.get(&bucket).cloned().unwrap_or_default();
+        BatchEntry { factors, beside, ..batch(cost) }
     };
     let entry = |spec: &ModelSpec| ModelEntry {
         name: spec.name.clone(),

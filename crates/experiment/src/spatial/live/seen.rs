@@ -26,6 +26,8 @@ pub(super) struct Seen {
     /// By model and bucket: times of runs, of what they would have taken as the model was measured when it was loaded and
     /// as the simulator reckons what was beside them, in the order they ended.
     pub(super) factors: BTreeMap<(String, u32), Vec<f64>>,
+    /// How many others were on the device when each of those began.
+    pub(super) beside: BTreeMap<(String, u32), Vec<u32>>,
 }
 
 /// A run that has not ended.
@@ -34,6 +36,8 @@ struct Open {
     begin: Time,
     /// What it is; its model by its place among those that are watched, as a scenario of them numbers it.
     present: Present,
+    /// Others that were on the device when it began.
+    beside: u32,
     /// The segment it is in, or goes on with.
     next: usize,
     /// Time of its segments so far, and what was measured for them.
@@ -129,6 +133,7 @@ impl Watch<'_> {
                 let open = Open {
                     begin: now,
                     present,
+                    beside: small(self.open.values().filter(|open| !open.parked).count()),
                     next: 0,
                     took: Span::ZERO,
                     nominal: Span::ZERO,
@@ -198,7 +203,9 @@ impl Watch<'_> {
         if open.paced > 0.0 && open.nominal > Span::ZERO {
             let alone = open.took.as_secs_f64() * open.pace / open.paced;
             let factor = alone / open.nominal.as_secs_f64();
-            self.seen.factors.entry((spec.name.clone(), bucket)).or_default().push(factor);
+            let bucket = (spec.name.clone(), bucket);
+            self.seen.factors.entry(bucket.clone()).or_default().push(factor);
+            self.seen.beside.entry(bucket).or_default().push(open.beside);
         }
     }
 }
@@ -212,7 +219,7 @@ mod tests {
     #[test]
     fn factors_leave_out_what_neighbours_did() {
         // Two runs at once on all units: each takes twice as long, a tenth more than measured.
-        let batch = |us| BatchEntry { rows: 1, segments_us: vec![us], factors: Vec::new() };
+        let batch = |us| BatchEntry { rows: 1, segments_us: vec![us], ..BatchEntry::default() };
         let model = |us| ModelEntry { name: "a".into(), batches: vec![batch(us)], ..ModelEntry::default() };
         let scenario = |us| Scenario {
             space: Some(SpaceEntry {
