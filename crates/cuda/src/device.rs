@@ -156,7 +156,7 @@ pub fn devices() -> usize {
 }
 
 /// Segments in flight: one that runs, and one that is ready when it ends.
-const AHEAD: usize = 2;
+pub const AHEAD: usize = 2;
 /// Device time of a segment: with two in flight, an edge is never further than twice this.
 const SEGMENT_TARGET: Span = Span::from_us(250);
 /// Bytes of one physical chunk of weights.

@@ -26,8 +26,8 @@ mod verify;
 mod weights;
 
 pub use device::{
-    CudaDevice, CudaError, CudaOptions, audit, devices, forget_graphs, grain, introduce, load_pageable,
-    packed_weights, step_times, transfer_latency, transfer_time, ways,
+    AHEAD, CudaDevice, CudaError, CudaOptions, audit, devices, forget_graphs, grain, introduce,
+    load_pageable, packed_weights, step_times, transfer_latency, transfer_time, ways,
 };
 pub use enclosure::{
     Daemon, DaemonState, Enclosure, EnclosureError, Instance, InstanceName, InstanceRefusal, Instances,

@@ -144,12 +144,14 @@ impl TrueRun {
         true
     }
 
-    /// The first edge at or after `now`, and what follows: it stops there unless it stops earlier or that is its end.
-    pub(crate) fn stop_at_edge(&mut self, now: Time, for_good: bool) -> bool {
+    /// The first edge at or after `now` behind which nothing was launched, of `ahead` segments at once, and what follows: it
+    /// stops there unless it stops earlier or that is its end.
+    pub(crate) fn stop_at_edge(&mut self, now: Time, for_good: bool, ahead: usize) -> bool {
         self.reckon(now);
         // At an edge right now it stops here; within a segment, behind it.
         let at_edge = self.entered.is_none() && self.at == now && self.next > 0 && !self.times.is_empty();
         let segment = if at_edge { self.next } else { self.next + 1 };
+        let segment = segment.saturating_add(ahead.saturating_sub(1));
         let segment = self.stop.map_or(segment, |(stop, _)| stop.min(segment));
         if segment >= self.segments.len() {
             return false;

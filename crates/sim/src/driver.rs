@@ -29,6 +29,8 @@ pub struct Simulation {
     owners: IdMap<RequestId, usize>,
     next_request: RequestId,
     launch: Span,
+    /// Segments of a run that the device has at once.
+    ahead: usize,
     links: Links,
     spread: Spread,
     tally: Tally,
@@ -150,6 +152,7 @@ impl Simulation {
             owners: IdMap::default(),
             next_request: RequestId(0),
             launch: Span::from_us(scenario.launch_us),
+            ahead: usize::try_from(scenario.ahead).unwrap_or(usize::MAX),
             links: Links::of(scenario),
             spread: Spread::of(scenario, rng.fork(0)),
             tally: Tally::default(),
@@ -444,7 +447,7 @@ impl Simulation {
     }
 
     fn stop_at_edge(&mut self, now: Time, run: RunId, for_good: bool) {
-        if self.runs.get_mut(&run).is_some_and(|truth| truth.stop_at_edge(now, for_good)) {
+        if self.runs.get_mut(&run).is_some_and(|truth| truth.stop_at_edge(now, for_good, self.ahead)) {
             self.plan(run);
         }
     }

@@ -31,6 +31,9 @@ pub struct Scenario {
     /// The same as measured run by run, in the order they ended: each run takes one of these, in place of `launch_us`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub launches_us: Vec<u64>,
+    /// Segments of a run that the device has at once: one told to stop lets those end first.
+    #[serde(default = "one_run", skip_serializing_if = "is_one")]
+    pub ahead: u32,
     /// Relative standard deviation of a run's time around the profile, for buckets without measured factors.
     #[serde(default)]
     pub noise: f64,
@@ -65,6 +68,7 @@ impl Default for Scenario {
             partitions: one(),
             launch_us: 0,
             launches_us: Vec::new(),
+            ahead: one_run(),
             noise: 0.0,
             factor_block: one_run(),
             device: None,
@@ -378,6 +382,9 @@ impl Scenario {
         }
         if !(0.0..=1.0).contains(&self.noise) {
             faults.push(format!("noise is {}, it must be within 0 and 1", self.noise));
+        }
+        if self.ahead == 0 {
+            faults.push("ahead is 0; a device has at least the segment that runs".into());
         }
         if self.factor_block == 0 {
             faults.push("factor_block is 0; a block has at least one run".into());

@@ -19,7 +19,7 @@ mod parts;
 
 /// Reads a scenario from lines: `model NAME ROWS:MS,MS… [onUNITS:ROWS:MS,MS…] [delay=MS] [queue=N] [slo=MS] [period=MS]
 /// [weights:MB,MB…]`, `partitions N`, `at MS NAME [class=N] [rows=N] [timeout=MS]`, `device MB [count=N]` with a link of
-/// 10 MB/ms, and for parts `space UNITS [FIRST+UNITS…] [grid=N] [overlap=N]`, `apart A B`, `floor A UNITS`,
+/// 10 MB/ms, `launch MS`, `ahead SEGMENTS`, and for parts `space UNITS [FIRST+UNITS…] [grid=N] [overlap=N]`, `apart A B`, `floor A UNITS`,
 /// `beside A B TIMES [shared]`.
 fn scenario(text: &str) -> Scenario {
     let mut scenario = Scenario { seed: 1, duration_ms: 1_000_000, ..Scenario::default() };
@@ -38,6 +38,7 @@ fn scenario(text: &str) -> Scenario {
                 });
             }
             "space" => scenario.space = Some(space(&words)),
+            "ahead" => scenario.ahead = words[1].parse().unwrap(),
             "launch" => scenario.launch_us = words[1].parse::<u64>().unwrap() * 1_000,
             "apart" => scenario.rules.push(RuleEntry::Apart([words[1].into(), words[2].into()])),
             "floor" => scenario
@@ -354,6 +355,32 @@ fn a_full_queue_and_a_late_run_say_so() {
             20     run0 finished
             20     start run1 of m0 on p0: r1, because it had waited longest
             40     run1 finished
+        "#]],
+    );
+}
+
+#[test]
+fn a_run_stops_behind_what_was_launched_ahead() {
+    let lines = "model a 1:10,10,10,10
+         at 0 a timeout=15";
+    check(
+        "fifo",
+        lines,
+        expect![[r#"
+            0      start run0 of m0 on p0: r0, because it had waited longest
+            15     expire r0, because its deadline passed 15.00 ms after its arrival
+            15     abandon run0, because nobody waits for its answers any more
+            20     run0 abandoned
+        "#]],
+    );
+    check(
+        "fifo",
+        &format!("ahead 2\n{lines}"),
+        expect![[r#"
+            0      start run0 of m0 on p0: r0, because it had waited longest
+            15     expire r0, because its deadline passed 15.00 ms after its arrival
+            15     abandon run0, because nobody waits for its answers any more
+            30     run0 abandoned
         "#]],
     );
 }

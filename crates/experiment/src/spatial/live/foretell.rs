@@ -38,11 +38,13 @@ pub(super) struct Parts {
     pub(super) partitions: Vec<PartitionInfo>,
     /// Units of the device.
     pub(super) units: u32,
+    /// Segments of a run that it has at once.
+    pub(super) ahead: usize,
 }
 
 impl Parts {
     pub(super) fn of(device: &dyn Device) -> Self {
-        Self { partitions: device.partitions().to_vec(), units: device.units() }
+        Self { partitions: device.partitions().to_vec(), units: device.units(), ahead: device.ahead() }
     }
 
     /// As a journal has them.
@@ -56,7 +58,9 @@ impl Parts {
                     first: part.first.unwrap_or(0),
                     units: part.units,
                 };
-                found = Some(Self { partitions: parts.iter().map(info).collect(), units: *units });
+                // Journals do not tell: these experiments are for GPUs.
+                let partitions = parts.iter().map(info).collect();
+                found = Some(Self { partitions, units: *units, ahead: cuda::AHEAD });
             }
         }
         found.context("the journal is of no device in parts")
@@ -318,6 +322,7 @@ fn scenario(live: &Live<'_>, specs: &[ModelSpec], seen: &Seen) -> Scenario {
         models: specs.iter().map(entry).collect(),
         loads: seen.arrivals.iter().map(load).collect(),
         factor_block: 8,
+        ahead: u32::try_from(live.parts.ahead).unwrap_or(u32::MAX),
         launches_us: seen.beyond.iter().map(|span| span.ns() / 2_000).collect(),
         duration_ms: 86_400_000,
         ..Scenario::default()

@@ -40,13 +40,29 @@ struct Open {
     beside: u32,
     /// The segment it is in, or goes on with.
     next: usize,
-    /// Time of its segments so far, and what was measured for them.
-    took: Span,
+    /// What was measured for its segments so far.
     nominal: Span,
-    /// Its speed, summed over the time it was on the device, seconds; and that time.
-    pace: f64,
-    paced: f64,
     parked: bool,
+}
+
+/// A stretch of time in which a run computed.
+struct Stint {
+    run: RunId,
+    present: Present,
+    from: Time,
+    to: Time,
+    /// Time of its segments.
+    took: Span,
+}
+
+/// A run that ended.
+struct Ended {
+    run: RunId,
+    /// Its model and bucket.
+    bucket: (String, u32),
+    /// What was measured for its segments.
+    nominal: Span,
+    beside: u32,
 }
 
 /// Runs under way, as a window's turns tell them.
@@ -54,10 +70,9 @@ struct Watch<'a> {
     specs: &'a [ModelSpec],
     /// Units of each partition.
     units: &'a BTreeMap<PartitionId, u32>,
-    /// Speeds beside others; none where factors are not asked for.
-    speeds: Option<&'a Speeds>,
     open: BTreeMap<RunId, Open>,
-    at: Time,
+    stints: Vec<Stint>,
+    ended: Vec<Ended>,
     seen: Seen,
 }
 
@@ -68,8 +83,8 @@ pub(super) fn observe(
     speeds: Option<&Speeds>,
     within: (Time, Time),
 ) -> Seen {
-    let mut watch =
-        Watch { specs, units, speeds, open: BTreeMap::new(), at: within.0, seen: Seen::default() };
+    let (open, stints, ended) = (BTreeMap::new(), Vec::new(), Vec::new());
+    let mut watch = Watch { specs, units, open, stints, ended, seen: Seen::default() };
     let mut tally = Tally::default();
     let name = |id| specs.iter().find(|spec: &&ModelSpec| spec.id == id).map(|spec| spec.name.clone());
     let begin = turns.partition_point(|turn| turn.0 < within.0);
@@ -98,6 +113,9 @@ pub(super) fn observe(
             }
         }
     }
+    if let Some(speeds) = speeds {
+        watch.reckon(speeds);
+    }
     watch.seen
 }
 
@@ -109,7 +127,7 @@ impl Watch<'_> {
                 if let Some(open) = self.open.remove(run) {
                     self.seen.runs += 1;
                     self.seen.rows += u64::from(open.present.rows);
-                    self.factor(&open);
+                    self.ends(*run, &open);
                 }
             }
             Event::RunParked { run, segments, .. } => self.stops(now, *run, segments),
@@ -124,7 +142,6 @@ impl Watch<'_> {
     fn decision(&mut self, now: Time, decision: &Decision) {
         match &decision.act {
             Act::Start { run, model, partition, requests, .. } => {
-                self.reckon(now);
                 let Some(place) = self.specs.iter().position(|spec| spec.id == *model) else { return };
                 // Every request here is of one row, and models are few.
                 let small = |count| u32::try_from(count).unwrap_or(u32::MAX);
@@ -135,10 +152,7 @@ impl Watch<'_> {
                     present,
                     beside: small(self.open.values().filter(|open| !open.parked).count()),
                     next: 0,
-                    took: Span::ZERO,
                     nominal: Span::ZERO,
-                    pace: 0.0,
-                    paced: 0.0,
                     parked: false,
                 };
                 self.open.insert(*run, open);
@@ -149,7 +163,6 @@ impl Watch<'_> {
                 }
             }
             Act::Resume { run } => {
-                self.reckon(now);
                 if let Some(open) = self.open.get_mut(run) {
                     (open.begin, open.parked) = (now, false);
                 }
@@ -160,19 +173,20 @@ impl Watch<'_> {
 
     /// A run leaves the device after these segments.
     fn stops(&mut self, now: Time, run: RunId, segments: &[Span]) {
-        self.reckon(now);
         let bucket = self.open.get(&run).and_then(|open| self.bucket(open));
         let measured: Option<Vec<Span>> = bucket.map(|bucket| bucket.segments.clone());
         let Some(open) = self.open.get_mut(&run).filter(|open| !open.parked) else { return };
-        let (whole, took) = (now.since(open.begin), segments.iter().copied().sum());
+        let (whole, took): (Span, Span) = (now.since(open.begin), segments.iter().copied().sum());
         let units = self.units.get(&open.present.partition).copied().unwrap_or(0);
         self.seen.held += whole.as_secs_f64() * f64::from(units);
         self.seen.beyond.push(whole - took);
         let own = measured.iter().flatten().skip(open.next).take(segments.len());
         open.nominal += own.copied().sum();
-        open.took += took;
         open.next += segments.len();
         open.parked = true;
+        // It computes in the middle of the time it holds its part.
+        let (from, to) = (open.begin + (whole - took).scale(1, 2), now.before((whole - took).scale(1, 2)));
+        self.stints.push(Stint { run, present: open.present, from, to, took });
     }
 
     /// What a run's model was measured to cost for its rows where it runs.
@@ -184,30 +198,55 @@ impl Watch<'_> {
         costs.iter().find(|cost| cost.rows >= open.present.rows)
     }
 
-    /// Sums everyone's speed up to `now`.
-    fn reckon(&mut self, now: Time) {
-        let passed = now.since(self.at.min(now)).as_secs_f64();
-        self.at = now;
-        let Some(speeds) = self.speeds.filter(|_| passed > 0.0) else { return };
-        let there: Vec<Present> =
-            self.open.values().filter(|open| !open.parked).map(|open| open.present).collect();
-        for open in self.open.values_mut().filter(|open| !open.parked) {
-            open.pace += speeds.rate(open.present, &there) * passed;
-            open.paced += passed;
-        }
-    }
-
-    fn factor(&mut self, open: &Open) {
+    fn ends(&mut self, run: RunId, open: &Open) {
         let Some(bucket) = self.bucket(open).map(|bucket| bucket.rows) else { return };
         let Some(spec) = self.specs.get(open.present.model.index()) else { return };
-        if open.paced > 0.0 && open.nominal > Span::ZERO {
-            let alone = open.took.as_secs_f64() * open.pace / open.paced;
-            let factor = alone / open.nominal.as_secs_f64();
-            let bucket = (spec.name.clone(), bucket);
-            self.seen.factors.entry(bucket.clone()).or_default().push(factor);
-            self.seen.beside.entry(bucket).or_default().push(open.beside);
+        let bucket = (spec.name.clone(), bucket);
+        self.ended.push(Ended { run, bucket, nominal: open.nominal, beside: open.beside });
+    }
+
+    /// How far runs were off what was measured for them and what `speeds` explain.
+    fn reckon(&mut self, speeds: &Speeds) {
+        let mut alone: BTreeMap<RunId, f64> = BTreeMap::new();
+        for (stint, pace) in self.stints.iter().zip(paces(&self.stints, speeds)) {
+            *alone.entry(stint.run).or_default() += stint.took.as_secs_f64() * pace;
+        }
+        for ended in std::mem::take(&mut self.ended) {
+            let Some(alone) = alone.get(&ended.run).filter(|_| ended.nominal > Span::ZERO) else { continue };
+            let factor = alone / ended.nominal.as_secs_f64();
+            if factor > 0.0 {
+                self.seen.factors.entry(ended.bucket.clone()).or_default().push(factor);
+                self.seen.beside.entry(ended.bucket).or_default().push(ended.beside);
+            }
         }
     }
+}
+
+/// The mean speed of each stint beside those it meets, as `speeds` have it.
+fn paces(stints: &[Stint], speeds: &Speeds) -> Vec<f64> {
+    let mut turns: Vec<(Time, bool, usize)> = Vec::with_capacity(2 * stints.len());
+    for (place, stint) in stints.iter().enumerate().filter(|(_, stint)| stint.from < stint.to) {
+        turns.extend([(stint.to, false, place), (stint.from, true, place)]);
+    }
+    // Who ends goes before who begins at the same time.
+    turns.sort_unstable();
+    let (mut there, mut at): (Vec<usize>, Time) = (Vec::new(), Time::ZERO);
+    let mut sums = vec![0.0; stints.len()];
+    for (now, begins, place) in turns {
+        let passed = now.since(at).as_secs_f64();
+        let present: Vec<Present> = there.iter().map(|place| stints[*place].present).collect();
+        for place in there.iter().filter(|_| passed > 0.0) {
+            sums[*place] += speeds.rate(stints[*place].present, &present) * passed;
+        }
+        at = now;
+        if begins {
+            there.push(place);
+        } else {
+            there.retain(|other| *other != place);
+        }
+    }
+    let mean = |(stint, sum): (&Stint, f64)| sum / stint.to.since(stint.from).as_secs_f64().max(1e-12);
+    stints.iter().zip(sums).map(mean).collect()
 }
 
 #[cfg(test)]
@@ -221,7 +260,7 @@ mod tests {
         // Two runs at once on all units: each takes twice as long, a tenth more than measured.
         let batch = |us| BatchEntry { rows: 1, segments_us: vec![us], ..BatchEntry::default() };
         let model = |us| ModelEntry { name: "a".into(), batches: vec![batch(us)], ..ModelEntry::default() };
-        let scenario = |us| Scenario {
+        let scenario = |us, at_ns: &[u64]| Scenario {
             space: Some(SpaceEntry {
                 units: 4,
                 overlap: 2,
@@ -229,28 +268,34 @@ mod tests {
                 parts: vec![PartEntry { first: Some(0), units: 4, count: 2 }],
             }),
             models: vec![model(us)],
-            loads: vec![super::super::super::load("a", sim::Arrivals::at(vec![0, 0]))],
+            loads: vec![super::super::super::load("a", sim::Arrivals::at(at_ns.to_vec()))],
             duration_ms: 1_000,
             ..Scenario::default()
         };
-        let mut turns = Vec::new();
+        let believed = scenario(10_000, &[]);
         let choice = Choice::named("triton").unwrap();
-        let real = scenario(11_000);
-        Simulation::new(&real, &choice)
-            .run(|now, events, decisions| {
-                turns.push((now, events.to_vec(), decisions.to_vec()));
-                Ok(())
-            })
-            .unwrap();
-        let turns: Turns<'_> = turns.iter().map(|(now, e, d)| (*now, e.as_slice(), d.as_slice())).collect();
-        let believed = scenario(10_000);
-        let specs = believed.specs();
-        let units = BTreeMap::from([(PartitionId(0), 4), (PartitionId(1), 4)]);
-        let end = turns.last().unwrap().0;
-        let seen = observe(&turns, (&specs, &units), Some(&Speeds::of(&believed)), (Time::ZERO, end));
-        assert_eq!(seen.models["a"], (2, 2));
-        assert_eq!(seen.runs, 2);
-        let factors = &seen.factors[&("a".to_owned(), 1)];
-        assert!(factors.iter().all(|factor| (factor - 1.1).abs() < 0.01), "{factors:?}");
+        let factors = |real: &Scenario| {
+            let mut turns = Vec::new();
+            Simulation::new(real, &choice)
+                .run(|now, events, decisions| {
+                    turns.push((now, events.to_vec(), decisions.to_vec()));
+                    Ok(())
+                })
+                .unwrap();
+            let turns: Turns<'_> =
+                turns.iter().map(|(now, e, d)| (*now, e.as_slice(), d.as_slice())).collect();
+            let specs = believed.specs();
+            let units = BTreeMap::from([(PartitionId(0), 4), (PartitionId(1), 4)]);
+            let end = turns.last().unwrap().0;
+            let seen = observe(&turns, (&specs, &units), Some(&Speeds::of(&believed)), (Time::ZERO, end));
+            assert_eq!(seen.models["a"], (2, 2));
+            assert_eq!(seen.runs, 2);
+            seen.factors[&("a".to_owned(), 1)].clone()
+        };
+        let right = |factors: Vec<f64>| factors.iter().all(|factor| (factor - 1.1).abs() < 0.01);
+        assert!(right(factors(&scenario(11_000, &[0, 0]))));
+        // One that is being launched is in nobody's way yet.
+        let late = Scenario { launch_us: 4_000, ..scenario(11_000, &[0, 8_000_000]) };
+        assert!(right(factors(&late)), "{:?}", factors(&late));
     }
 }
