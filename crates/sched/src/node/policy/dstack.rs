@@ -9,7 +9,8 @@
 //! ```
 //!
 //! The timetable is made for each session anew, from what runs are believed to take and the rates seen. Ours, not the
-//! paper's: where those rates leave no slack, the units a row takes count more than the knee's haste.
+//! paper's: where those rates leave no slack, the units a row takes count more than the knee's haste; and arrivals come by
+//! chance, so that reservations hold only for who needs them (docs/decisions/0014).
 
 use super::starts::{Point, Sizes, Starts, Terms, best_point, promise, row_gap, units_of};
 use crate::Policy;
@@ -472,7 +473,7 @@ impl Policy<NodeWorld> for DStack {
 mod tests {
     use super::*;
     use crate::World as _;
-    use crate::node::{BucketCost, Event, ModelSpec, Part, PartCosts, Promise};
+    use crate::node::{BucketCost, Event, ModelSpec, Part, PartCost, PartCosts, Promise};
     use vocab::{Class, Request, RequestId};
 
     fn ms(ms: u64) -> Span {
@@ -483,44 +484,92 @@ mod tests {
         Time::ZERO + Span::from_ms(ms)
     }
 
-    #[test]
-    fn nothing_is_reserved_for_who_fell_silent() {
+    /// Two models on two units or one of them; each takes so many ms by rows on all, twice that on half.
+    fn world(costs: &[(u32, u64)]) -> NodeWorld {
         let mut world = NodeWorld::new();
-        let whole = Part { first: Some(0), units: 2 };
-        let partition = PartitionId(0);
-        world.apply(at(0), &Event::PartitionAdded { partition, name: "whole".into() });
-        world.apply(at(0), &Event::PartsShared { units: 2, overlap: 1, parts: vec![(partition, whole)] });
+        let parts = [(0, 0, 2), (1, 0, 1), (2, 1, 1)].map(|(id, first, units)| {
+            let partition = PartitionId(id);
+            world.apply(at(0), &Event::PartitionAdded { partition, name: format!("{units} from {first}") });
+            (partition, Part { first: Some(first), units })
+        });
+        world.apply(at(0), &Event::PartsShared { units: 2, overlap: 1, parts: parts.to_vec() });
+        let times = |slower: u64| -> Vec<BucketCost> {
+            let one =
+                |(rows, time): &(u32, u64)| BucketCost { rows: *rows, segments: vec![ms(time * slower)] };
+            costs.iter().map(one).collect()
+        };
         for id in 0..2 {
             let spec = ModelSpec {
                 id: ModelId(id),
                 name: format!("model{id}"),
                 class: Class::FIRST,
-                batch_max: 1,
+                batch_max: costs.last().map_or(1, |(rows, _)| *rows),
                 queue_delay: Span::ZERO,
                 queue_max: 0,
-                costs: vec![BucketCost { rows: 1, segments: vec![ms(10)] }],
-                parts: PartCosts::default(),
+                costs: times(1),
+                parts: PartCosts { units: 2, parts: vec![PartCost { units: 1, costs: times(2) }] },
                 promise: Promise { deadline: Some(ms(200)), ..Promise::default() },
             };
             world.apply(at(0), &Event::ModelAdded { spec });
         }
-        let mut ask = |id: u64, model: u32, now: Time| {
-            let request = Request {
-                id: RequestId(id),
-                model: ModelId(model),
-                class: Class::FIRST,
-                rows: 1,
-                arrival: now,
-                deadline: None,
-            };
-            world.apply(now, &Event::RequestArrived { request });
+        world
+    }
+
+    fn ask(world: &mut NodeWorld, id: u64, model: u32, now: Time) {
+        let request = Request {
+            id: RequestId(id),
+            model: ModelId(model),
+            class: Class::FIRST,
+            rows: 1,
+            arrival: now,
+            deadline: Some(now + ms(200)),
+        };
+        world.apply(now, &Event::RequestArrived { request });
+    }
+
+    #[test]
+    fn a_full_bucket_goes_before_one_half_full() {
+        let mut world = world(&[(1, 4), (4, 10), (8, 19)]);
+        (0..6).for_each(|id| ask(&mut world, id, 0, at(0)));
+        let (starts, sizes) = (Starts::new(at(0), &world), Sizes::of(&world));
+        let rows = |haste| {
+            let policy = DStack { terms: Terms { haste, ..Terms::default() }, ..DStack::default() };
+            policy.batch(&starts, &sizes, ModelId(0), (8, 2)).1
+        };
+        assert_eq!(rows(1.0), 6, "with units to spare all are answered at once");
+        assert_eq!(rows(0.0), 4, "six would take as long as eight");
+    }
+
+    #[test]
+    fn reservations_hold_for_who_would_be_late() {
+        let mut world = world(&[(1, 40)]);
+        ask(&mut world, 0, 0, at(0));
+        let reserved = |begin: u64| {
+            let (begin, end) = (at(begin), at(begin + 80));
+            Reservation { model: ModelId(0), partition: PartitionId(1), begin, end, rows: 1 }
+        };
+        let free = |begin: u64| {
+            let (starts, sizes) = (Starts::new(at(0), &world), Sizes::of(&world));
+            let policy = DStack { timetable: vec![reserved(begin)], ..DStack::default() };
+            let run = (ModelId(1), PartitionId(0));
+            policy.leaves_reserved(&starts, &sizes, run, at(0), at(70))
+        };
+        assert!(free(20), "the run after it, until 180 ms, would still do");
+        assert!(!free(50), "that would be 210 ms, and the promise is of 200");
+    }
+
+    #[test]
+    fn nothing_is_reserved_for_who_fell_silent() {
+        let mut world = world(&[(1, 10)]);
+        let mut asks = |id: u64, model: u32, now: Time| {
+            ask(&mut world, id, model, now);
             if model == 1 {
                 world.apply(now, &Event::RequestCancelled { request: RequestId(id) });
             }
         };
         // Fifty a second until 1.26 s.
-        (0..64).for_each(|id| ask(id, 1, at(20 * id)));
-        ask(64, 0, at(1_500));
+        (0..64).for_each(|id| asks(id, 1, at(20 * id)));
+        asks(64, 0, at(1_500));
         let reserved = |now: Time| {
             let mut policy = DStack::default();
             policy.plan(now, &world, &Sizes::of(&world));

@@ -261,12 +261,14 @@ impl Point {
         self.worth(1.0)
     }
 
-    /// What lies between efficacy, with a haste of 1, and [`Point::rate`], with one of 0.
+    /// Rows a unit and second as profiled, divided by the time to that power: efficacy with a haste of 1, and with one of 0 only
+    /// the units count.
     pub(super) fn worth(&self, haste: f64) -> f64 {
-        Self { time: self.alone, ..*self }.rate() / self.alone.as_secs_f64().max(1e-9).powf(haste)
+        let time = self.alone.as_secs_f64().max(1e-9);
+        f64::from(self.rows) / (time * f64::from(self.units)) / time.powf(haste)
     }
 
-    /// Rows a unit and second.
+    /// Rows a unit and second, as believed.
     pub(super) fn rate(&self) -> f64 {
         f64::from(self.rows) / (self.time.as_secs_f64().max(1e-9) * f64::from(self.units))
     }
