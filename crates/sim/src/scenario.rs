@@ -493,13 +493,12 @@ impl ModelEntry {
         if let Some(bad) = factors.find(|factor| !(factor.is_finite() && **factor > 0.0)) {
             faults.push(format!("a factor of {name:?} is {bad}; factors are above 0, 1 on average"));
         }
-        let uneven = |batch: &&BatchEntry| {
-            !matches!(batch.beside.len(), 0) && batch.beside.len() != batch.factors.len()
-        };
+        let uneven =
+            |batch: &&BatchEntry| !batch.beside.is_empty() && batch.beside.len() != batch.factors.len();
         if let Some(batch) = self.batches.iter().find(uneven) {
             let (factors, beside) = (batch.factors.len(), batch.beside.len());
             faults.push(format!(
-                "a batch of {name:?} has {factors} factors, {beside} numbers of runs beside them"
+                "beside of {name:?} lists {beside} numbers for {factors} factors; each has one"
             ));
         }
         let weights = self.weight_bytes.len();

@@ -164,13 +164,14 @@ fn every_fault_of_a_scenario_is_told_at_once() {
 duration_ms = 1
 partitions = 0
 noise = 2.0
+ahead = 0
 policy = "round-robin"
 [[models]]
 name = "a"
 [[models]]
 name = "a"
 batch_max = 0
-batches = [{ rows = 2, segments_us = [0] }, { rows = 1, segments_us = [1, 2] }]
+batches = [{ rows = 2, segments_us = [0], factors = [1.0], beside = [0, 1] }, { rows = 1, segments_us = [1, 2] }]
 [[models]]
 name = "p"
 profile = "nowhere.json"
@@ -194,12 +195,14 @@ arrivals = { kind = "closed", clients = 0 }
           no policy is called "round-robin"; there are fifo, edf, timeslice, windows, pipeswitch, dstack, ideal, sgprs, daris, temporal, triton, clipper, nexus, gslice, gpulet, maxthroughput, maxmin
           partitions is 0; at least one is needed
           noise is 2, it must be within 0 and 1
+          ahead is 0; a device has at least the segment that runs
           model "a" has no costs; give a profile or batches
           two models are called "a"
           batches of "a" must ascend from at least 1 row
           batches of "a" list different numbers of segments
           a batch of "a" takes no time
           batch_max of "a" is 0; at least 1 is needed
+          beside of "a" lists 2 numbers for 1 factors; each has one
           load 1: no model is called "b"
           load 1: class is 0; 1 goes first
           load 1: rows is 0; at least 1 is needed
@@ -209,7 +212,7 @@ arrivals = { kind = "closed", clients = 0 }
           |
         1 | duration = 1
           | ^^^^^^^^
-        unknown field `duration`, expected one of `policy`, `seed`, `duration_ms`, `partitions`, `launch_us`, `launches_us`, `noise`, `factor_block`, `device`, `space`, `rules`, `slowdowns`, `models`, `loads`
+        unknown field `duration`, expected one of `policy`, `seed`, `duration_ms`, `partitions`, `launch_us`, `launches_us`, `ahead`, `noise`, `factor_block`, `device`, `space`, `rules`, `slowdowns`, `models`, `loads`
 
         1: error: cannot read binary.toml: stream did not contain valid UTF-8
         1: error: cannot read nowhere.toml: No such file or directory (os error 2)
