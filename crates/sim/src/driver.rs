@@ -240,7 +240,8 @@ impl Simulation {
         Ok(Outcome { tally: self.tally, partitions: self.partitions })
     }
 
-    /// The next instant at which something is seen to happen or the policy wakes, with what happens then; none where the simulation ends.
+    /// The next instant at which something is seen to happen or the policy wakes, with what happens then; none where the
+    /// simulation ends.
     fn wait(&mut self, wake: Option<Time>, events: &mut Vec<Event>) -> Option<Time> {
         loop {
             let next = self.heap.peek().map(|Reverse((at, _, _))| *at);

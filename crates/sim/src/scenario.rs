@@ -32,13 +32,13 @@ pub struct Scenario {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub launches_us: Vec<u64>,
     /// Segments of a run that the device has at once: one told to stop lets those end first.
-    #[serde(default = "one_run", skip_serializing_if = "is_one")]
+    #[serde(default = "single", skip_serializing_if = "is_one")]
     pub ahead: u32,
     /// Relative standard deviation of a run's time around the profile, for buckets without measured factors.
     #[serde(default)]
     pub noise: f64,
     /// Measured factors and launches that follow each other are drawn together in blocks of so many runs.
-    #[serde(default = "one_run", skip_serializing_if = "is_one")]
+    #[serde(default = "single", skip_serializing_if = "is_one")]
     pub factor_block: u32,
     /// Memory of the devices and the link to them; without it every model is always at hand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -68,9 +68,9 @@ impl Default for Scenario {
             partitions: one(),
             launch_us: 0,
             launches_us: Vec::new(),
-            ahead: one_run(),
+            ahead: single(),
             noise: 0.0,
-            factor_block: one_run(),
+            factor_block: single(),
             device: None,
             space: None,
             rules: Vec::new(),
@@ -85,7 +85,7 @@ const fn one() -> u16 {
     1
 }
 
-const fn one_run() -> u32 {
+const fn single() -> u32 {
     1
 }
 

@@ -19,8 +19,8 @@ mod parts;
 
 /// Reads a scenario from lines: `model NAME ROWS:MS,MS… [onUNITS:ROWS:MS,MS…] [delay=MS] [queue=N] [slo=MS] [period=MS]
 /// [weights:MB,MB…]`, `partitions N`, `at MS NAME [class=N] [rows=N] [timeout=MS]`, `device MB [count=N]` with a link of
-/// 10 MB/ms, `launch MS`, `ahead SEGMENTS`, and for parts `space UNITS [FIRST+UNITS…] [grid=N] [overlap=N]`, `apart A B`, `floor A UNITS`,
-/// `beside A B TIMES [shared]`.
+/// 10 MB/ms, `launch MS`, `ahead SEGMENTS`, and for parts `space UNITS [FIRST+UNITS…] [grid=N] [overlap=N]`, `apart A B`,
+/// `floor A UNITS`, `beside A B TIMES [shared]`.
 fn scenario(text: &str) -> Scenario {
     let mut scenario = Scenario { seed: 1, duration_ms: 1_000_000, ..Scenario::default() };
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {

@@ -279,9 +279,8 @@ fn scenario(live: &Live<'_>, specs: &[ModelSpec], seen: &Seen) -> Scenario {
         ..BatchEntry::default()
     };
     let spread = |spec: &ModelSpec, cost: &BucketCost| {
-        let bucket = (spec.name.clone(), cost.rows);
-        let factors = seen.factors.get(&bucket).cloned().unwrap_or_default();
-        let beside = seen.beside.get(&bucket).cloned().unwrap_or_default();
+        let measured = seen.factors.get(&(spec.name.clone(), cost.rows));
+        let (factors, beside) = measured.into_iter().flatten().copied().unzip();
         BatchEntry { factors, beside, ..batch(cost) }
     };
     let entry = |spec: &ModelSpec| ModelEntry {

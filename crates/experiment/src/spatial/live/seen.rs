@@ -24,10 +24,9 @@ pub(super) struct Seen {
     pub(super) runs: u64,
     pub(super) rows: u64,
     /// By model and bucket: times of runs, of what they would have taken as the model was measured when it was loaded and
-    /// as the simulator reckons what was beside them, in the order they ended.
-    pub(super) factors: BTreeMap<(String, u32), Vec<f64>>,
-    /// How many others were on the device when each of those began.
-    pub(super) beside: BTreeMap<(String, u32), Vec<u32>>,
+    /// as the simulator reckons what was beside them, in the order they ended; and how many others were on the device when
+    /// each began.
+    pub(super) factors: BTreeMap<(String, u32), Vec<(f64, u32)>>,
 }
 
 /// A run that has not ended.
@@ -198,6 +197,7 @@ impl Watch<'_> {
         costs.iter().find(|cost| cost.rows >= open.present.rows)
     }
 
+    /// A run is over; what it is known by is kept.
     fn ends(&mut self, run: RunId, open: &Open) {
         let Some(bucket) = self.bucket(open).map(|bucket| bucket.rows) else { return };
         let Some(spec) = self.specs.get(open.present.model.index()) else { return };
@@ -215,8 +215,7 @@ impl Watch<'_> {
             let Some(alone) = alone.get(&ended.run).filter(|_| ended.nominal > Span::ZERO) else { continue };
             let factor = alone / ended.nominal.as_secs_f64();
             if factor > 0.0 {
-                self.seen.factors.entry(ended.bucket.clone()).or_default().push(factor);
-                self.seen.beside.entry(ended.bucket).or_default().push(ended.beside);
+                self.seen.factors.entry(ended.bucket).or_default().push((factor, ended.beside));
             }
         }
     }
@@ -292,7 +291,7 @@ mod tests {
             assert_eq!(seen.runs, 2);
             seen.factors[&("a".to_owned(), 1)].clone()
         };
-        let right = |factors: Vec<f64>| factors.iter().all(|factor| (factor - 1.1).abs() < 0.01);
+        let right = |found: Vec<(f64, u32)>| found.iter().all(|(factor, _)| (factor - 1.1).abs() < 0.01);
         assert!(right(factors(&scenario(11_000, &[0, 0]))));
         // One that is being launched is in nobody's way yet.
         let late = Scenario { launch_us: 4_000, ..scenario(11_000, &[0, 8_000_000]) };

@@ -274,7 +274,7 @@ impl DStack {
         let mut begun: Vec<ModelId> = Vec::new();
         models.retain(|model| starts.rows(*model) > 0);
         while !models.is_empty() {
-            // Where units are scarce a full batch goes before one that may yet fill, and who is due soon before all others.
+            // Without units to spare a full batch goes before one that may yet fill, and who is due soon before all others.
             let mut order: Vec<(bool, bool, u128, ModelId)> = Vec::with_capacity(models.len());
             for model in &models {
                 let point = self.point(starts.now, starts.world, *model, sizes);
@@ -314,7 +314,7 @@ impl DStack {
     }
 
     /// The batch of at most `rows` rows that is worth most on a part of `units` units among those answered in time, its rows,
-    /// and how long it takes. Where units are scarce two full buckets are better than a larger one that is half full.
+    /// and how long it takes. Without units to spare two full buckets are better than a larger one that is half full.
     fn batch(
         &self,
         starts: &Starts<'_>,
@@ -323,10 +323,10 @@ impl DStack {
         (rows, units): (u32, u32),
     ) -> (Vec<RequestId>, u32, Span) {
         let share = sizes.share(units);
-        let mut best = starts.batch_in_time(model, rows, share, self.has_spare());
         if self.has_spare() {
-            return best;
+            return starts.batch_in_time(model, rows, share, true);
         }
+        let mut best = starts.batch_in_time(model, rows, share, false);
         let worth = |rows| match rows {
             0 => 0.0,
             _ => Point::of(starts.world, model, sizes, (rows, units)).worth(self.terms.haste),
@@ -356,7 +356,6 @@ impl DStack {
                 size = Some(Point { time, ..Point::of(world, model, sizes, (rows, units)) });
             }
             let Some(found) = size.filter(|size| size.rows > 0) else { continue };
-            let time = found.time;
             let candidate = Candidate { point: found, partition, beside: 0 };
             let worth = |candidate: &Candidate| candidate.point.worth(self.terms.haste);
             let worse = |best: &Candidate| worth(best) > worth(&candidate) * (1.0 + 1e-9);
@@ -365,7 +364,7 @@ impl DStack {
             }
             if !starts.parts.is_alone(partition)
                 || !starts.may_begin(model, partition)
-                || !self.leaves_reserved(starts, sizes, (model, partition), now, now + time)
+                || !self.leaves_reserved(starts, sizes, (model, partition), now, now + found.time)
             {
                 continue;
             }
